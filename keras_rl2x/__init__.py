@@ -1,0 +1,40 @@
+"""Deep reinforcement learning as it should feel in Keras."""
+
+import keras
+
+if keras.backend.backend() != "tensorflow":
+    raise ImportError(
+        "keras_rl2x needs the TensorFlow backend of Keras, but the backend is "
+        f"{keras.backend.backend()!r}. Set the environment variable "
+        "KERAS_BACKEND=tensorflow before the first `import keras`."
+    )
+
+from keras_rl2x import callbacks
+from keras_rl2x import envs
+from keras_rl2x import exploration
+from keras_rl2x import layers
+from keras_rl2x import memories
+from keras_rl2x import networks
+from keras_rl2x import ops
+from keras_rl2x import types
+from keras_rl2x.agents import DDPG
+from keras_rl2x.agents import DQN
+from keras_rl2x.agents import Agent
+from keras_rl2x.memories import ReplayMemory
+
+from keras_rl2x._version import __version__
+
+__all__ = [
+    "DDPG",
+    "DQN",
+    "Agent",
+    "ReplayMemory",
+    "callbacks",
+    "envs",
+    "exploration",
+    "layers",
+    "memories",
+    "networks",
+    "ops",
+    "types",
+]

@@ -1,0 +1,59 @@
+"""What an agent remembers besides its weights, in plain objects.
+
+Every attribute that is set on a `keras.Model` goes through Keras' tracking, which
+costs half a millisecond for a growing list; so what changes while an agent runs
+lives here.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+
+@dataclasses.dataclass
+class Progress:
+    """Counters of a run.
+
+    Attributes:
+        env_steps: environment transitions, warm-up included.
+        gradient_steps: updates of the networks.
+        surplus: transitions already taken beyond the last budget.
+        update_credit: gradient steps that are due, a fraction below one.
+        last_update_step: `env_steps` at the last gradient step.
+        epoch: epochs begun so far in the current `fit`, and
+        epoch_steps: env steps taken in the current one.
+    """
+
+    env_steps: int = 0
+    gradient_steps: int = 0
+    surplus: int = 0
+    update_credit: float = 0.0
+    last_update_step: int = 0
+    epoch: int = 0
+    epoch_steps: int = 0
+
+
+class RandomStreams:
+    """Independent generators: exploring, and sampling with warm-up.
+
+    Args:
+        seed: int or `None` for fresh entropy.
+    """
+
+    def __init__(self, seed: int | None = None):
+        explore, sample = np.random.SeedSequence(seed).spawn(2)
+        self.explore = np.random.default_rng(explore)
+        self.sample = np.random.default_rng(sample)
+
+    def get_state(self) -> dict[str, Any]:
+        """JSON-ready state of both."""
+        return {
+            "explore": self.explore.bit_generator.state,
+            "sample": self.sample.bit_generator.state,
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Takes back what `get_state` gave."""
+        self.explore.bit_generator.state = state["explore"]
+        self.sample.bit_generator.state = state["sample"]

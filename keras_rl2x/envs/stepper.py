@@ -1,0 +1,373 @@
+"""True transitions from any gymnasium environment.
+
+Single environments and vector environments of all three autoreset modes look the
+same from outside: `reset` once, then `step`. What `step` returns are true steps
+only: no ghost row of a NEXT_STEP autoreset, and at the end of an episode the final
+observation in place of the next episode's first one.
+"""
+
+from typing import Any
+from typing import NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from keras_rl2x.envs import spaces
+from keras_rl2x.types import Step
+
+
+class Outcome(NamedTuple):
+    """What one call of `EnvStepper.step` brought.
+
+    Attributes:
+        step: the true steps, `[M, ...]`; `M` is less than `N` after a NEXT_STEP
+            autoreset.
+        columns: `[M]` int, the environments that they belong to.
+        reward: `[M]` float, the env's own; `step.reward` may be clipped for learning.
+        ended: `[M]` bool, where an episode of the env ended. A lost life may be an
+            end in `step` while the game goes on.
+    """
+
+    step: Step
+    columns: np.ndarray
+    reward: np.ndarray
+    ended: np.ndarray
+
+
+class EnvStepper:
+    """Steps an environment and keeps what an episode needs to be remembered.
+
+    Args:
+        env: `gymnasium.Env` or `gymnasium.vector.VectorEnv`.
+
+    Attributes:
+        num_envs: number of environments.
+        observation: `[N, ...]`, what to act on next.
+        action_mask: `[N, A]` bool or `None`, actions allowed there.
+        step_count: vector calls so far, for error messages.
+    """
+
+    def __init__(self, env: Any):
+        self.env = env
+        self.is_vector = isinstance(env, gym.vector.VectorEnv)
+        self.num_envs = int(env.num_envs) if self.is_vector else 1
+        self.observation_space, self.action_space = spaces.single_spaces(env)
+        self.mode = _autoreset_mode(env) if self.is_vector else None
+        self._learning_signal = _find_method(env, "learning_signal")
+        self._ghost = np.zeros(self.num_envs, bool)
+        self.observation: Any = None
+        self.action_mask: np.ndarray | None = None
+        self.step_count = 0
+
+    # ----------------------------------------------------------------- episodes
+
+    def reset(self, seed: int | None = None) -> None:
+        """Starts a new episode in every environment."""
+        result = self.env.reset(seed=seed)
+        observation, info = self._unpack_reset(result)
+        self._ghost[:] = False
+        self.step_count = 0
+        self.observation = self._batch(observation, "reset")
+        self._has_masks = True
+        self.action_mask = self._mask(info)
+        self._has_masks = self.action_mask is not None
+
+    def step(self, action: np.ndarray) -> Outcome:
+        """Takes one step in every environment.
+
+        Args:
+            action: `[N, ...]` in the env's units.
+        """
+        self.step_count += 1
+        before, mask_before = self.observation, self.action_mask
+        if self.is_vector:
+            # The env gets a copy: it may modify it, or keep it.
+            result = self._unpack_step(self.env.step(action.copy()))
+        else:
+            result = self._unpack_step(self.env.step(_plain(action[0])))
+        observation, reward, terminated, truncated, info = result
+        observation = self._batch(observation, "step")
+        reward, terminated = self._reward(reward), self._flag(terminated, "terminated")
+        truncated = self._flag(truncated, "truncated") & ~terminated
+        columns = np.flatnonzero(~self._ghost)
+        mask = self._mask(info)
+        ended = (terminated | truncated) & ~self._ghost
+        final = self._final_observation(observation, info, ended)
+        final_mask = self._final_mask(mask, info, ended)
+        learned, over = self._learned(reward, terminated, info)
+        step = Step(
+            observation=_rows(before, columns),
+            action=action[columns],
+            reward=learned[columns],
+            terminated=over[columns],
+            truncated=(truncated & ~over)[columns],
+            next_observation=_rows(final, columns),
+            action_mask=None if mask_before is None else mask_before[columns],
+            next_action_mask=None if mask is None else final_mask[columns],
+        )
+        self._begin_next(observation, mask, ended)
+        return Outcome(step, columns, reward[columns], ended[columns])
+
+    def _begin_next(
+        self, observation: Any, mask: np.ndarray | None, ended: np.ndarray
+    ) -> None:
+        """Resets what has ended, if the env does not do so by itself."""
+        if not ended.any():
+            self._ghost[:] = False
+        elif not self.is_vector:
+            observation, info = self._unpack_reset(self.env.reset())
+            observation, mask = self._batch(observation, "reset"), self._mask(info)
+        elif self.mode == AutoresetMode.NEXT_STEP:
+            self._ghost = ended.copy()
+        elif self.mode == AutoresetMode.DISABLED:
+            result = self.env.reset(options={"reset_mask": ended.copy()})
+            observation, info = self._unpack_reset(result)
+            observation, fresh = self._batch(observation, "reset"), self._mask(info)
+            if fresh is not None and mask is not None:
+                mask = np.where(ended[:, None], fresh, mask)
+        self.observation, self.action_mask = observation, mask
+
+    def _final_observation(self, observation: Any, info: Any, ended: np.ndarray) -> Any:
+        """The true next observations, also where the env has already reset itself."""
+        if self.mode != AutoresetMode.SAME_STEP or not ended.any():
+            return observation
+        final = info.get("final_obs") if isinstance(info, dict) else None
+        if final is None:
+            raise ValueError(
+                f"{_name(self.env)} resets itself in the same step but did not give "
+                "`info['final_obs']`; without it the end of an episode cannot be "
+                "learned from. Use AutoresetMode.NEXT_STEP."
+            )
+        rows = np.flatnonzero(ended)
+
+        def merge(part: Any, current: np.ndarray, key: str | None) -> np.ndarray:
+            merged = current.copy()
+            for row in rows:
+                if isinstance(final, dict):
+                    value = final[key][row]
+                else:
+                    value = final[row] if key is None else final[row][key]
+                merged[row] = value
+            return merged
+
+        if isinstance(observation, dict):
+            return {key: merge(None, part, key) for key, part in observation.items()}
+        return merge(None, observation, None)
+
+    def _final_mask(
+        self, mask: np.ndarray | None, info: Any, ended: np.ndarray
+    ) -> np.ndarray | None:
+        """Masks of the final observations; without any, everything is allowed."""
+        if mask is None or self.mode != AutoresetMode.SAME_STEP or not ended.any():
+            return mask
+        final = info.get("final_info")
+        final = self._mask(final) if isinstance(final, dict) else None
+        return np.where(ended[:, None], True if final is None else final, mask)
+
+    def _learned(
+        self, reward: np.ndarray, terminated: np.ndarray, info: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Reward and termination to learn from, where an env defines its own."""
+        if self._learning_signal is None:
+            return reward, terminated
+        return self._learning_signal(reward, terminated, self._ghost, info)
+
+    # ------------------------------------------------- what an env may return
+
+    def _unpack_reset(self, result: Any) -> tuple[Any, Any]:
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise ValueError(
+                f"`reset` of {_name(self.env)} must return `(observation, info)`, as "
+                f"gymnasium requires. Received: {_describe(result)}. An env written "
+                "for the old gym: return `observation, {}`."
+            )
+        return result
+
+    def _unpack_step(self, result: Any) -> tuple[Any, Any, Any, Any, Any]:
+        if not (isinstance(result, tuple) and len(result) == 5):
+            raise ValueError(
+                f"`step` of {_name(self.env)} must return `(observation, reward, "
+                "terminated, truncated, info)`, as gymnasium requires. Received: "
+                f"{_describe(result)}. An env written for the old gym: replace `done` "
+                "by `terminated` (the task is over) and `truncated` (a time limit)."
+            )
+        return result
+
+    def _batch(self, observation: Any, source: str) -> Any:
+        """Own copies in the space's dtype, `[N, ...]`, checked."""
+        if isinstance(self.observation_space, gym.spaces.Dict):
+            wanted = set(self.observation_space.spaces)
+            if not isinstance(observation, dict) or set(observation) != wanted:
+                raise ValueError(
+                    f"`{source}` of {_name(self.env)} returned an observation "
+                    f"{self._where()} that does not fit its space: expected a dict "
+                    f"with {sorted(wanted)}, received {_describe(observation)}."
+                )
+        return spaces.map_observation(
+            lambda space, part: self._part(space, part, source),
+            self.observation_space,
+            observation,
+        )
+
+    def _part(self, space: gym.Space, part: Any, source: str) -> np.ndarray:
+        shape = (self.num_envs, *space.shape) if self.is_vector else space.shape
+        try:
+            array = np.array(part)
+            fits = array.shape == tuple(shape) and np.can_cast(
+                array.dtype, space.dtype, "same_kind"
+            )
+            if array.dtype.kind in "iu" and np.dtype(space.dtype).kind in "iu":
+                fits = array.shape == tuple(shape)
+        except (TypeError, ValueError):
+            fits = False
+        if not fits:
+            raise ValueError(
+                f"`{source}` of {_name(self.env)} returned an observation "
+                f"{self._where()} that does not fit its space: expected shape "
+                f"{tuple(shape)} and dtype {space.dtype}, received {_describe(part)}."
+            )
+        array = array.astype(space.dtype, copy=False).reshape(
+            self.num_envs, *space.shape
+        )
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            bad = np.argwhere(~np.isfinite(array))[0]
+            raise ValueError(
+                f"`{source}` of {_name(self.env)} returned {array[tuple(bad)]} "
+                f"{self._where(int(bad[0]))} at index {tuple(bad[1:].tolist())} of the "
+                "observation. Nothing was learned from it; mend the env, or replace "
+                "such values in a wrapper."
+            )
+        return array
+
+    def _reward(self, reward: Any) -> np.ndarray:
+        try:
+            array = np.asarray(reward, dtype=np.float64)
+        except (TypeError, ValueError):
+            array = None
+        if array is None or array.size != self.num_envs:
+            raise ValueError(
+                f"`step` of {_name(self.env)} returned a reward {self._where()} that "
+                f"is not {'one number per env' if self.is_vector else 'a number'}: "
+                f"received {_describe(reward)}."
+            )
+        array = array.reshape(self.num_envs)
+        if not np.isfinite(array).all():
+            bad = int(np.flatnonzero(~np.isfinite(array))[0])
+            raise ValueError(
+                f"`step` of {_name(self.env)} returned the reward {array[bad]} "
+                f"{self._where(bad)}. Nothing was learned from it; mend the env."
+            )
+        return array
+
+    def _flag(self, flag: Any, name: str) -> np.ndarray:
+        array = np.asarray(flag)
+        if array.dtype.kind not in "biu" or array.size != self.num_envs:
+            raise ValueError(
+                f"`step` of {_name(self.env)} returned `{name}` {self._where()} that "
+                f"is not a bool: received {_describe(flag)}."
+            )
+        return array.astype(bool).reshape(self.num_envs)
+
+    def _mask(self, info: Any) -> np.ndarray | None:
+        """`info["action_mask"]` of every environment, if the first `reset` gave it."""
+        if not self._has_masks or not isinstance(
+            self.action_space, gym.spaces.Discrete
+        ):
+            return None
+        shape = (self.num_envs, int(self.action_space.n))
+        if not isinstance(info, dict) or "action_mask" not in info:
+            return None if self.action_mask is None else np.ones(shape, bool)
+        try:
+            mask = np.asarray(info["action_mask"], dtype=bool).reshape(shape)
+        except (TypeError, ValueError):
+            return None  # a key of the same name that means something else
+        known = info.get("_action_mask")
+        if self.is_vector and known is not None:
+            # Rows without a mask allow everything.
+            mask = np.where(np.reshape(known, (-1, 1)), mask, True)
+        if not mask.any(axis=1).all():
+            raise ValueError(
+                f"`info['action_mask']` of {_name(self.env)} {self._where()} allows no "
+                "action at all; at least one must be allowed."
+            )
+        return mask
+
+    def _where(self, row: int = 0) -> str:
+        env = f"in env {row} " if self.is_vector and self.num_envs > 1 else ""
+        return f"{env}at step {self.step_count}"
+
+
+def find_wrapper(env: Any, kind: type | tuple[type, ...]) -> Any:
+    """The outermost wrapper (or env) of a kind, or `None`."""
+    while env is not None:
+        if isinstance(env, kind):
+            return env
+        if isinstance(env, gym.vector.SyncVectorEnv):
+            env = env.envs[0]
+        else:
+            env = getattr(env, "env", None)
+    return None
+
+
+def frame_stack(env: Any) -> int | None:
+    """How many frames gymnasium or ale-py stack in an observation, if any."""
+    observation_space, _ = spaces.single_spaces(env)
+    shape = observation_space.shape or ()
+    stacked = find_wrapper(env, gym.wrappers.FrameStackObservation)
+    size = getattr(stacked, "stack_size", None)
+    if size is None and spaces.is_image(observation_space):
+        base = getattr(env, "unwrapped", None)
+        size = shape[0] if type(base).__name__ == "AtariVectorEnv" else None
+    fits = size is not None and size > 1 and size in (shape[:1] + shape[-1:])
+    return int(size) if fits and len(shape) > 1 else None
+
+
+def _find_method(env: Any, name: str) -> Any:
+    while env is not None:
+        if name in dir(type(env)):
+            return getattr(env, name)
+        env = getattr(env, "env", None)
+    return None
+
+
+def _autoreset_mode(env: Any) -> AutoresetMode:
+    # The instance first: making one vector env writes into the class's metadata.
+    mode = getattr(env.unwrapped, "autoreset_mode", None)
+    mode = mode or (env.metadata or {}).get("autoreset_mode")
+    try:
+        return AutoresetMode(mode)
+    except ValueError:
+        raise ValueError(
+            f"{_name(env)} does not say how it resets itself: expected "
+            "`env.metadata['autoreset_mode']` to be one of "
+            "`gymnasium.vector.AutoresetMode` (NEXT_STEP, SAME_STEP, DISABLED). "
+            f"Received: {mode!r}. Set it to what the env does."
+        ) from None
+
+
+def _plain(action: np.ndarray) -> Any:
+    """One action as the env's space wants it: an int, or its own array."""
+    return int(action) if action.ndim == 0 else np.ascontiguousarray(action).copy()
+
+
+def _rows(observation: Any, rows: np.ndarray) -> Any:
+    if isinstance(observation, dict):
+        return {name: part[rows] for name, part in observation.items()}
+    return observation[rows]
+
+
+def _name(env: Any) -> str:
+    return type(getattr(env, "unwrapped", env)).__name__
+
+
+def _describe(value: Any) -> str:
+    """A short account of anything, for error messages."""
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)} values"
+    if isinstance(value, dict):
+        return f"a dict with {sorted(map(str, value))}"
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape} and dtype {value.dtype}"
+    text = repr(value)
+    return f"{text if len(text) < 60 else text[:57] + '...'} ({type(value).__name__})"

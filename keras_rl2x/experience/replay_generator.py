@@ -1,0 +1,202 @@
+"""Minibatches from a live environment, through a replay memory."""
+
+import math
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_rl2x.envs import EnvStepper
+from keras_rl2x.envs.stepper import frame_stack
+from keras_rl2x.experience.episodes import EpisodeLog
+from keras_rl2x.experience.timer import Timer
+from keras_rl2x.types import Step
+from keras_rl2x.types import Transition
+
+
+class Stack(NamedTuple):
+    """Minibatches for one execution.
+
+    Attributes:
+        batches: `Transition` with `[K, B, ...]` leaves, actions in network units.
+        step: `[K]` int64, env step at which each gradient step is due.
+        previous: `[K]` int64, env step at which the one before was due.
+    """
+
+    batches: Transition
+    step: np.ndarray
+    previous: np.ndarray
+
+
+class ReplayGenerator:
+    """Acts, stores and samples: the environment-backed data generator of `fit`.
+
+    A plain object in the main thread, so that exceptions, Ctrl-C, rendering and
+    debuggers behave as in any Python program.
+
+    Args:
+        agent: with `explore`, `action_units`, `progress`, `gamma` and `n_step`.
+        env: environment to act in.
+        memory: where the steps go.
+        batch_size: rows per minibatch.
+        updates_per_step: gradient steps per env step; fractions are exact in the
+            long run.
+        steps_per_execution: most env steps that one `draw` is asked for.
+        rng: randomness of sampling and of warm-up actions.
+    """
+
+    def __init__(
+        self,
+        agent: Any,
+        env: Any,
+        memory: Any,
+        *,
+        batch_size: int,
+        updates_per_step: float,
+        steps_per_execution: int,
+        rng: np.random.Generator,
+    ):
+        self.agent, self.env, self.memory = agent, env, memory
+        self.configure(batch_size, updates_per_step, steps_per_execution, rng)
+        self.stepper = EnvStepper(env)
+        self.episodes = EpisodeLog(self.stepper.num_envs)
+        self.timer = Timer()
+
+    def configure(
+        self,
+        batch_size: int,
+        updates_per_step: float,
+        steps_per_execution: int,
+        rng: np.random.Generator,
+    ) -> None:
+        """Takes new settings; the episode in progress goes on."""
+        self.batch_size, self.updates_per_step = batch_size, updates_per_step
+        self.max_batches = max(1, math.ceil(steps_per_execution * updates_per_step))
+        self.rng = rng
+
+    def begin(self, seed: int | None = None) -> None:
+        """Starts new episodes, and reserves the memory (or says that it cannot)."""
+        if seed is not None:
+            self.env.action_space.seed(seed)
+        self.stepper.reset(seed)
+        self._reserve()
+        # The first observation may equal the last one of another episode.
+        self.memory.break_chains()
+        self.agent.exploration.reset(np.ones(self.stepper.num_envs, bool))
+
+    def _reserve(self) -> None:
+        stepper, count = self.stepper, self.stepper.num_envs
+        if getattr(self.memory, "frame_stack", 1) is None:
+            self.memory.frame_stack = frame_stack(self.env)
+        example = Step(
+            observation=stepper.observation,
+            action=self.agent.action_units.to_env(
+                self.agent.action_units.uniform(count, np.random.default_rng(0), None)
+            ),
+            reward=np.zeros(count),
+            terminated=np.zeros(count, bool),
+            truncated=np.zeros(count, bool),
+            next_observation=stepper.observation,
+            action_mask=stepper.action_mask,
+            next_action_mask=stepper.action_mask,
+        )
+        self.memory.allocate(example)
+
+    # ------------------------------------------------------------------- acting
+
+    def warm_up(self, steps: int, random: bool) -> None:
+        """Acts without learning until the memory holds `steps` steps.
+
+        Args:
+            steps: what the memory should hold.
+            random: uniformly random actions; else the agent explores as usual.
+        """
+        self._collect(max(0, steps - len(self.memory)), random=random)
+        self.agent.progress.last_update_step = self.agent.progress.env_steps
+
+    def _collect(
+        self, steps: int, random: bool = False, learning: bool = False
+    ) -> None:
+        progress = self.agent.progress
+        target = progress.env_steps + steps
+        # What the last vector call brought beyond its budget counts now.
+        self._count(min(progress.surplus, steps), learning)
+        while progress.env_steps < target:
+            taken = self._act(random)
+            counted = min(taken, target - progress.env_steps)
+            progress.surplus += taken
+            self._count(counted, learning)
+
+    def _count(self, steps: int, learning: bool) -> None:
+        progress = self.agent.progress
+        progress.surplus -= steps
+        progress.env_steps += steps
+        if learning:
+            progress.update_credit += steps * self.updates_per_step
+
+    def _act(self, random: bool) -> int:
+        """One step in every environment; returns how many true steps it brought."""
+        stepper, agent, timer = self.stepper, self.agent, self.timer
+        with timer("acting"):
+            if random:
+                action = agent.action_units.uniform(
+                    stepper.num_envs, self.rng, stepper.action_mask
+                )
+            else:
+                step = agent.progress.env_steps + agent.progress.surplus
+                action = agent.explore(stepper.observation, step, stepper.action_mask)
+            action = agent.action_units.to_env(action)
+        with timer("environment"):
+            outcome = stepper.step(action)
+        with timer("memory"):
+            self.memory.add(outcome.step, outcome.columns)
+            self.episodes.add(outcome.columns, outcome.reward, outcome.ended)
+            if outcome.ended.any():
+                ended = np.zeros(stepper.num_envs, bool)
+                ended[outcome.columns] = outcome.ended
+                agent.exploration.reset(ended)
+        return len(outcome.columns)
+
+    # ----------------------------------------------------------------- sampling
+
+    def draw(self, steps: int) -> tuple[Stack | None, int]:
+        """Acts for `steps` env steps and samples the minibatches that are due.
+
+        Returns:
+            `(stack, n)`: the first `n` minibatches of the stack are due. Its size
+            is constant, so that one compilation serves every execution; it is
+            `None` where nothing is due.
+        """
+        progress = self.agent.progress
+        start, credit = progress.env_steps, progress.update_credit
+        self._collect(steps, learning=True)
+        # The tolerance makes ten times a tenth one.
+        due = min(int(progress.update_credit + 1e-9), self.max_batches)
+        if due == 0:
+            return None, 0
+        progress.update_credit -= due
+        with self.timer("memory"):
+            batches = self.memory.sample(
+                self.batch_size,
+                self.max_batches,
+                gamma=self.agent.gamma,
+                n_step=self.agent.n_step,
+                rng=self.rng,
+            )
+            action = self.agent.action_units.to_network(batches.action)
+        number = np.arange(1, self.max_batches + 1)
+        step = start + np.ceil((number - credit) / self.updates_per_step - 1e-9)
+        step = np.minimum(step, progress.env_steps).astype(np.int64)
+        previous = np.concatenate([[progress.last_update_step], step[:-1]])
+        progress.last_update_step = int(step[due - 1])
+        stack = Stack(batches._replace(action=action), step, previous.astype(np.int64))
+        return stack, due
+
+    def learned(self, stack: Stack, n: int, td_error: np.ndarray | None) -> None:
+        """Hands the TD errors of the first `n` minibatches to the memory.
+
+        They reach it after the whole execution, so priorities lag by at most one.
+        """
+        if td_error is not None:
+            index = np.asarray(stack.batches.index)[:n].reshape(-1)
+            self.memory.update_priorities(index, np.abs(td_error[:n]).reshape(-1))

@@ -1,0 +1,39 @@
+"""Boltzmann exploration."""
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_rl2x.exploration.exploration import Exploration
+from keras_rl2x.exploration.schedule import ScheduledValue
+
+
+@keras.saving.register_keras_serializable(package="keras_rl2x")
+class Boltzmann(Exploration):
+    """Actions in proportion to `exp(q / temperature)`.
+
+    Source: Sutton, "Integrated architectures for learning, planning, and
+    reacting", 1990.
+
+    Args:
+        temperature: float above 0, or a Keras schedule over env steps, in the
+            unit of the Q-values. Higher is closer to uniform, lower to greedy.
+    """
+
+    def __init__(self, temperature: Any = 1.0):
+        self.temperature = ScheduledValue(temperature, "temperature", minimum=1e-8)
+
+    def __call__(self, policy, step, rng, action_mask=None):
+        scaled = np.asarray(policy(), np.float64) / self.temperature(step)
+        if action_mask is not None:
+            scaled = np.where(action_mask, scaled, -np.inf)
+        # Gumbel-max: a sample of the softmax that cannot overflow.
+        noise = rng.gumbel(size=scaled.shape)
+        return np.argmax(scaled + noise, axis=-1)
+
+    def values(self, step):
+        return {"temperature": self.temperature(step)}
+
+    def get_config(self):
+        return {"temperature": self.temperature.serialize()}

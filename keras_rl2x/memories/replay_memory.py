@@ -1,0 +1,602 @@
+"""Uniform experience replay."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_rl2x.memories import storage
+from keras_rl2x.ops import n_step_return
+from keras_rl2x.types import Step
+from keras_rl2x.types import Transition
+
+PLAIN = "observation"  # name of the only part of an observation that is no dict
+MASK = "action_mask"
+
+
+@keras.saving.register_keras_serializable(package="keras_rl2x")
+class ReplayMemory:
+    """Ring of single steps in main memory, sampled uniformly.
+
+    Observations are kept in the env's own dtype and *once*: the next observation
+    of a step is the observation of the following one. An episode of `L` steps
+    takes `L` steps of capacity and `L + 1` observations. With `frame_stack=4`
+    each frame of a stacked image is kept once as well, so that a step of an
+    84×84 Atari env takes about 7.5 kB (7 056 bytes of pixels, a 16th of spare room
+    and 30 bytes of the rest) in place of 56 kB; the first observation of an episode
+    then takes four frames. n-step rewards and discounts are formed
+    when sampling, so `gamma` and `n_step` may change at any time, and no chain
+    crosses the end of an episode or the newest step.
+
+    Source: Lin, "Self-improving reactive agents based on reinforcement learning",
+    1992; Mnih et al., "Human-level control through deep reinforcement learning",
+    2015.
+
+    Args:
+        capacity: int, steps that are kept; the oldest ones leave first. More is
+            steadier and takes more memory. With `N` envs each keeps
+            `capacity // N` of its own.
+        frame_stack: int or `None`, number of frames along the first (or else the
+            last) axis of an observation of which each is to be stored once.
+            `fit` sets it for envs whose frames are stacked by gymnasium or ale-py.
+
+    Raises:
+        ValueError: for a capacity below 1.
+        MemoryError: when the first step is added (or `fit` starts) and the size,
+            which the message states in GiB, exceeds what is free.
+
+    Example:
+
+    ```python
+    memory = ReplayMemory(50_000)
+    memory.add_episode(observations, actions, rewards, terminated=True)
+    batch = memory.sample(32, gamma=0.99, n_step=3)     # leaves are [1, 32, ...]
+    memory.save("demonstrations")
+    agent.compile(memory=ReplayMemory.load("demonstrations"))
+    ```
+    """
+
+    def __init__(self, capacity: int = 100_000, frame_stack: int | None = None):
+        if not isinstance(capacity, int | np.integer) or capacity < 1:
+            raise ValueError(
+                "`capacity` must be a whole number of steps, at least 1. "
+                f"Received: capacity={capacity!r}."
+            )
+        if frame_stack is not None and frame_stack < 1:
+            raise ValueError(
+                "`frame_stack` must be `None` or a number of frames, at least 1. "
+                f"Received: frame_stack={frame_stack!r}."
+            )
+        self.capacity = int(capacity)
+        self.frame_stack = frame_stack
+        self._frames: dict[str, np.ndarray] = {}
+        self._rng = np.random.default_rng()
+
+    # ------------------------------------------------------------- the interface
+
+    def __len__(self) -> int:
+        """Number of steps that can be sampled."""
+        return int((self._count - self._oldest).sum()) if self._frames else 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of main memory taken when the memory is full (0 before use)."""
+        if not self._frames:
+            return 0
+        return sum(array.nbytes for array in self._arrays().values())
+
+    def allocate(self, step: Step) -> None:
+        """Reserves the memory for steps like `step`, or raises that it cannot fit.
+
+        Called by the first `add`, and by `fit` before it starts. Does nothing if
+        it was called before.
+
+        Args:
+            step: an example with `[N, ...]` leaves; only shapes and dtypes count.
+        """
+        if self._frames:
+            return
+        columns = len(step.reward)
+        if self.capacity < columns:
+            raise ValueError(
+                f"A memory of {self.capacity} steps is too small for {columns} "
+                f"environments: `capacity` must be at least {columns}."
+            )
+        parts = self._parts(step.observation)
+        self._is_dict = isinstance(step.observation, dict)
+        self._axis, self._stack = self._find_stack(parts)
+        self._plan(columns, parts, np.asarray(step.action), step.action_mask)
+        storage.check_fits(
+            self._planned_bytes(),
+            f"A memory of {self.capacity:,} steps",
+            f"Pass a smaller one: `compile(memory=ReplayMemory({self.capacity // 4}))`.",
+        )
+        self._create()
+
+    def add(self, step: Step, columns: np.ndarray | None = None) -> None:
+        """Adds one step of each of some environments.
+
+        Args:
+            step: leaves are `[M, ...]`; they are copied.
+            columns: `[M]` int, which of the `N` environments they belong to;
+                defaults to all. The first call (or `allocate`) fixes `N`.
+        """
+        self.allocate(step)
+        if columns is None:
+            columns = np.arange(len(step.reward))
+        if len(columns) == 0:
+            return
+        self._check(step, columns)
+        now = self._split(self._parts(step.observation))
+        after = self._split(self._parts(step.next_observation))
+        fresh = self._begins_anew(columns, now)
+        shifted = self._is_shifted(now, after)
+        row = self._row[columns] + np.where(fresh, self._stack, 0)
+        next_row = row + np.where(shifted, 1, self._stack)
+        self._make_room(columns, next_row)
+        # An observation that does not follow the last one breaks the chain there.
+        self._cut(columns[fresh])
+        self._write(columns[fresh], row[fresh], now, fresh, step.action_mask)
+        if self._stack > 1:
+            again = ~shifted
+            self._write(
+                columns[again], next_row[again], after, again, step.next_action_mask
+            )
+        self._write_last(columns[shifted], next_row[shifted], after, shifted, step)
+        slot = self._count[columns] % self._per_column
+        self._action[columns, slot] = step.action
+        self._reward[columns, slot] = step.reward
+        self._terminated[columns, slot] = step.terminated
+        self._ended[columns, slot] = np.logical_or(step.terminated, step.truncated)
+        self._obs_row[columns, slot] = row
+        self._next_row[columns, slot] = next_row
+        # Counters last: an interruption leaves the step unseen, never half seen.
+        self._row[columns] = next_row
+        self._count[columns] += 1
+
+    def add_episode(
+        self,
+        observations: Any,
+        actions: Any,
+        rewards: Any,
+        terminated: bool,
+    ) -> None:
+        """Adds a whole episode, for example a demonstration.
+
+        Args:
+            observations: `[L + 1, ...]` (or a dict of such arrays), with the final one.
+            actions: `[L]` or `[L, A]`, in the env's units.
+            rewards: `[L]` float.
+            terminated: `True` if the task ended it, `False` if it was cut off.
+        """
+        observations, actions = _as_arrays(observations), np.asarray(actions)
+        length, rewards = len(actions), np.asarray(rewards)
+        lengths = {len(part) for part in self._parts(observations).values()}
+        if lengths != {length + 1} or len(rewards) != length or length == 0:
+            raise ValueError(
+                "An episode of L steps has L actions, L rewards and L + 1 "
+                f"observations. Received: {length} actions, {len(rewards)} rewards "
+                f"and {sorted(lengths)} observations."
+            )
+        for t in range(length):
+            ends = t == length - 1
+            self.add(
+                Step(
+                    observation=_at(observations, t),
+                    action=actions[t : t + 1],
+                    reward=rewards[t : t + 1],
+                    terminated=np.array([ends and terminated]),
+                    truncated=np.array([ends and not terminated]),
+                    next_observation=_at(observations, t + 1),
+                ),
+                columns=np.zeros(1, int),
+            )
+
+    def sample(
+        self,
+        batch_size: int,
+        num_batches: int = 1,
+        *,
+        gamma: float = 0.99,
+        n_step: int = 1,
+        rng: np.random.Generator | None = None,
+    ) -> Transition:
+        """Draws `num_batches` minibatches, uniformly and with replacement.
+
+        Args:
+            batch_size: rows per minibatch (B).
+            num_batches: minibatches (K).
+            gamma: discount per step.
+            n_step: steps until the bootstrap; fewer where an episode ends earlier.
+            rng: source of randomness; defaults to the memory's own.
+
+        Returns:
+            `Transition` whose leaves are `[K, B, ...]`; actions in the env's units.
+
+        Raises:
+            ValueError: if the memory is empty.
+        """
+        if len(self) == 0:
+            raise ValueError("The memory is empty: add steps before sampling.")
+        rng = self._rng if rng is None else rng
+        column, number = self._draw(num_batches * batch_size, rng)
+        return self._gather(
+            column, number, (num_batches, batch_size), gamma=gamma, n_step=n_step
+        )
+
+    def break_chains(self) -> None:
+        """Marks the newest steps as cut off: what is added next is a new episode."""
+        if self._frames:
+            self._cut(np.arange(self._columns))
+
+    def save(self, directory: str | os.PathLike) -> None:
+        """Writes the memory into a directory of plain arrays (no pickle).
+
+        Args:
+            directory: path; created if missing. Only the part in use is written,
+                straight from the memory, without a second copy.
+        """
+        if not self._frames:
+            raise ValueError("The memory is empty: there is nothing to save.")
+        storage.write_arrays(Path(directory), self._used_arrays(), self._facts())
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike) -> "ReplayMemory":
+        """Reads what `save` wrote.
+
+        Args:
+            directory: path given to `save`.
+
+        Returns:
+            A memory with the same content, position and configuration.
+
+        Raises:
+            ValueError: if a file is missing, damaged or foreign.
+        """
+        directory = Path(directory)
+        facts = storage.read_facts(directory)
+        try:
+            memory = cls(**facts["config"])
+            memory._restore(directory, facts)
+        except (KeyError, TypeError, IndexError) as error:
+            raise ValueError(
+                f"{str(directory / 'memory.json')!r} is damaged: {error!r}."
+            ) from None
+        return memory
+
+    def get_config(self) -> dict:
+        """The constructor's arguments (the content is not part of it)."""
+        return {"capacity": self.capacity, "frame_stack": self.frame_stack}
+
+    @classmethod
+    def from_config(cls, config: dict) -> "ReplayMemory":
+        """An empty memory made from `get_config()`."""
+        return cls(**config)
+
+    # -------------------------------------------------------------- the layout
+    #
+    # `N` columns, one per env. Observations lie in rows of `_frames`, numbered for
+    # ever from 0 and stored at `number % _rows`; the observation of a step is made
+    # of the `_stack` rows that end at its `_obs_row`. Steps are likewise numbered
+    # for ever and stored at `number % _per_column`; the live ones of column `e` are
+    # `_oldest[e] ... _count[e] - 1`. `_row` is the last row written.
+
+    @staticmethod
+    def _parts(observation: Any) -> dict[str, np.ndarray]:
+        if isinstance(observation, dict):
+            return {name: np.asarray(part) for name, part in observation.items()}
+        return {PLAIN: np.asarray(observation)}
+
+    def _find_stack(self, parts: dict) -> tuple[int, int]:
+        """Axis (counted with the batch axis) and number of stacked frames."""
+        if self.frame_stack is None or self.frame_stack == 1:
+            return 1, 1
+        shape = parts[PLAIN].shape if PLAIN in parts else ()
+        for axis in (1, len(shape) - 1):
+            if len(shape) > 1 and shape[axis] == self.frame_stack:
+                return axis, self.frame_stack
+        raise ValueError(
+            f"frame_stack={self.frame_stack} needs an observation whose first or "
+            f"last axis has that size. Received: {shape[1:] or list(parts)}."
+        )
+
+    def _plan(self, columns: int, parts: dict, action: np.ndarray, mask: Any) -> None:
+        self._columns = columns
+        self._per_column = self.capacity // columns
+        self._spec = {
+            name: (self._frame_shape(part.shape), part.dtype)
+            for name, part in parts.items()
+        }
+        if mask is not None:
+            self._spec[MASK] = (np.shape(mask)[1:], np.dtype(bool))
+        self._action_spec = (action.shape[1:], action.dtype)
+        # Each episode takes one row more than steps. Small observations get room
+        # for episodes of one step; for images a 16th is ample, and shorter
+        # episodes than that only make the memory hold fewer steps.
+        row = sum(
+            int(np.prod(shape)) * dtype.itemsize for shape, dtype in self._spec.values()
+        )
+        large = row * self.capacity > storage.GIB // 4
+        spare = self._per_column // 16 if large else self._per_column
+        self._rows = self._per_column + spare + 2 * self._stack
+
+    def _frame_shape(self, shape: tuple) -> tuple:
+        if self._stack == 1:
+            return tuple(shape[1:])
+        return tuple(n for axis, n in enumerate(shape) if axis not in (0, self._axis))
+
+    def _layout(self) -> dict[str, tuple[tuple, Any]]:
+        """Shape and dtype of every array by name."""
+        rows, steps = (self._columns, self._rows), (self._columns, self._per_column)
+        shape, dtype = self._action_spec
+        layout = {
+            f"frames_{name}": (rows + tuple(frame), frame_dtype)
+            for name, (frame, frame_dtype) in self._spec.items()
+        }
+        layout["action"] = (steps + tuple(shape), dtype)
+        layout["reward"] = (steps, np.dtype(np.float32))
+        layout["terminated"] = layout["ended"] = (steps, np.dtype(bool))
+        layout["obs_row"] = layout["next_row"] = (steps, np.dtype(np.int64))
+        return layout
+
+    def _planned_bytes(self) -> int:
+        return sum(
+            int(np.prod(shape)) * dtype.itemsize
+            for shape, dtype in self._layout().values()
+        )
+
+    def _create(self, arrays: dict[str, np.ndarray] | None = None) -> None:
+        for name, (shape, dtype) in self._layout().items():
+            # `zeros` takes pages only as they are used.
+            array = np.zeros(shape, dtype)
+            if arrays is not None:
+                array[:, : arrays[name].shape[1]] = arrays[name]
+            if name.startswith("frames_"):
+                self._frames[name.removeprefix("frames_")] = array
+            else:
+                setattr(self, f"_{name}", array)
+        self._row = np.full(self._columns, -1, np.int64)
+        self._count = np.zeros(self._columns, np.int64)
+        self._oldest = np.zeros(self._columns, np.int64)
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        arrays = {f"frames_{name}": array for name, array in self._frames.items()}
+        for name in self._layout():
+            if name not in arrays:
+                arrays[name] = getattr(self, f"_{name}")
+        return arrays
+
+    # ------------------------------------------------------------------- adding
+
+    def _check(self, step: Step, columns: np.ndarray) -> None:
+        """A wrong step must not leave anything behind."""
+        size = len(columns)
+        if np.min(columns) < 0 or np.max(columns) >= self._columns:
+            raise ValueError(
+                f"This memory holds {self._columns} environments. "
+                f"Received: columns={columns!r}."
+            )
+        parts, after = self._parts(step.observation), self._parts(step.next_observation)
+        expected = {name: self._full_shape(name) for name in self._spec if name != MASK}
+        for field, got in (("observation", parts), ("next_observation", after)):
+            shapes = {name: part.shape for name, part in got.items()}
+            wanted = {name: (size, *shape) for name, shape in expected.items()}
+            if shapes != wanted:
+                raise ValueError(
+                    f"`{field}` does not fit this memory: expected {wanted}, "
+                    f"received {shapes}."
+                )
+        wanted = (size, *self._action_spec[0])
+        if np.shape(step.action) != wanted:
+            raise ValueError(
+                f"`action` does not fit this memory: expected shape {wanted}, "
+                f"received {np.shape(step.action)}."
+            )
+        if MASK in self._spec and (
+            step.action_mask is None or step.next_action_mask is None
+        ):
+            raise ValueError(
+                "This memory holds action masks: every step needs `action_mask` "
+                "and `next_action_mask`."
+            )
+
+    def _full_shape(self, name: str) -> tuple:
+        frame = self._spec[name][0]
+        if self._stack == 1:
+            return frame
+        return (*frame[: self._axis - 1], self._stack, *frame[self._axis - 1 :])
+
+    def _split(self, parts: dict) -> dict[str, np.ndarray]:
+        """Frames of each part: `[M, stack, ...]`."""
+        if self._stack == 1:
+            return {name: part[:, None] for name, part in parts.items()}
+        return {name: np.moveaxis(part, self._axis, 1) for name, part in parts.items()}
+
+    def _begins_anew(self, columns: np.ndarray, now: dict) -> np.ndarray:
+        """`[M]` bool: the observation is not the last one stored."""
+        row = self._row[columns]
+        same = row >= 0
+        for name, frames in now.items():
+            for back in range(self._stack):
+                stored = self._frames[name][columns, (row - back) % self._rows]
+                given = frames[:, self._stack - 1 - back]
+                equal = stored == given
+                if equal.dtype.kind == "b" and equal.ndim > 1:
+                    equal = equal.all(axis=tuple(range(1, equal.ndim)))
+                same &= equal
+        return ~same
+
+    def _is_shifted(self, now: dict, after: dict) -> np.ndarray:
+        """`[M]` bool: the next observation brings one new frame, as stacks do."""
+        size = len(next(iter(now.values())))
+        if self._stack == 1:
+            return np.ones(size, bool)
+        equal = now[PLAIN][:, 1:] == after[PLAIN][:, :-1]
+        return equal.reshape(size, -1).all(axis=1)
+
+    def _make_room(self, columns: np.ndarray, last_row: np.ndarray) -> None:
+        """Lets the oldest steps go whose place is about to be taken."""
+        oldest = np.maximum(
+            self._oldest[columns], self._count[columns] + 1 - self._per_column
+        )
+        while True:
+            first = self._obs_row[columns, oldest % self._per_column] - self._stack + 1
+            gone = (oldest < self._count[columns]) & (first <= last_row - self._rows)
+            if not gone.any():
+                break
+            oldest = oldest + gone
+        self._oldest[columns] = oldest
+
+    def _cut(self, columns: np.ndarray) -> None:
+        columns = columns[self._count[columns] > 0]
+        self._ended[columns, (self._count[columns] - 1) % self._per_column] = True
+
+    def _write(
+        self, columns: np.ndarray, last_row: np.ndarray, frames: dict, chosen, mask
+    ) -> None:
+        """Writes whole stacks that end at `last_row`."""
+        if len(columns) == 0:
+            return
+        for name, part in frames.items():
+            for back in range(self._stack):
+                rows = (last_row - back) % self._rows
+                self._frames[name][columns, rows] = part[chosen, self._stack - 1 - back]
+        if MASK in self._spec:
+            self._frames[MASK][columns, last_row % self._rows] = mask[chosen]
+
+    def _write_last(
+        self, columns: np.ndarray, row: np.ndarray, frames: dict, chosen, step: Step
+    ) -> None:
+        """Writes the one new frame of a shifted stack."""
+        rows = row % self._rows
+        for name, part in frames.items():
+            self._frames[name][columns, rows] = part[chosen, -1]
+        if MASK in self._spec:
+            self._frames[MASK][columns, rows] = step.next_action_mask[chosen]
+
+    # ----------------------------------------------------------------- sampling
+
+    def _draw(self, size: int, rng: np.random.Generator) -> tuple:
+        """Columns and numbers of `size` steps, each step equally likely."""
+        live = self._count - self._oldest
+        if self._columns == 1:
+            column = np.zeros(size, np.int64)
+            return column, self._oldest[0] + rng.integers(live[0], size=size)
+        bounds = np.cumsum(live)
+        pick = rng.integers(bounds[-1], size=size)
+        column = np.searchsorted(bounds, pick, side="right")
+        return column, self._oldest[column] + pick - (bounds - live)[column]
+
+    def _gather(
+        self, column: np.ndarray, number: np.ndarray, shape: tuple, gamma, n_step: int
+    ) -> Transition:
+        numbers = number[:, None] + np.arange(n_step)
+        slots = numbers % self._per_column
+        at = (column[:, None], slots)
+        reward, discount, length = n_step_return(
+            self._reward[at],
+            self._ended[at],
+            self._terminated[at],
+            gamma,
+            available=numbers < self._count[column][:, None],
+        )
+        first, last = slots[:, 0], slots[np.arange(len(slots)), length - 1]
+        next_row = self._next_row[column, last]
+        masks = self._frames.get(MASK)
+        return Transition(
+            observation=self._observations(column, self._obs_row[column, first], shape),
+            action=_stacked(self._action[column, first], shape),
+            reward=reward.reshape(shape),
+            discount=discount.reshape(shape),
+            next_observation=self._observations(column, next_row, shape),
+            next_action_mask=None
+            if masks is None
+            else _stacked(masks[column, next_row % self._rows], shape),
+        )
+
+    def _observations(self, column: np.ndarray, row: np.ndarray, shape: tuple) -> Any:
+        if self._stack == 1:
+            parts = {
+                name: _stacked(array[column, row % self._rows], shape)
+                for name, array in self._frames.items()
+                if name != MASK
+            }
+            return parts if self._is_dict else parts[PLAIN]
+        rows = (row[:, None] - np.arange(self._stack - 1, -1, -1)) % self._rows
+        frames = self._frames[PLAIN][column[:, None], rows]
+        return _stacked(np.moveaxis(frames, 1, self._axis), shape)
+
+    # ------------------------------------------------------------ saving, loading
+
+    def _used_arrays(self) -> dict[str, np.ndarray]:
+        """Views of what has been written so far."""
+        rows = min(self._rows, int(self._row.max()) + 1)
+        steps = min(self._per_column, int(self._count.max()))
+        return {
+            name: array[:, : rows if name.startswith("frames_") else steps]
+            for name, array in self._arrays().items()
+        }
+
+    def _facts(self) -> dict:
+        return {
+            "config": self.get_config(),
+            "is_dict": self._is_dict,
+            "columns": self._columns,
+            "axis": self._axis,
+            "stack": self._stack,
+            "rows": self._rows,
+            "spec": {
+                name: [list(shape), dtype.str]
+                for name, (shape, dtype) in self._spec.items()
+            },
+            "action_spec": [list(self._action_spec[0]), self._action_spec[1].str],
+            "row": self._row.tolist(),
+            "count": self._count.tolist(),
+            "oldest": self._oldest.tolist(),
+            "arrays": {
+                name: [list(array.shape), array.dtype.str]
+                for name, array in self._used_arrays().items()
+            },
+        }
+
+    def _restore(self, directory: Path, facts: dict) -> None:
+        self._is_dict = facts["is_dict"]
+        self._columns, self._rows = facts["columns"], facts["rows"]
+        self._axis, self._stack = facts["axis"], facts["stack"]
+        self._per_column = self.capacity // self._columns
+        self._spec = {
+            name: (tuple(shape), np.dtype(dtype))
+            for name, (shape, dtype) in facts["spec"].items()
+        }
+        shape, dtype = facts["action_spec"]
+        self._action_spec = (tuple(shape), np.dtype(dtype))
+        storage.check_fits(
+            self._planned_bytes(), f"The memory of {str(directory)!r}", "Free some."
+        )
+        arrays = {
+            name: storage.read_array(directory, name, shape, dtype)
+            for name, (shape, dtype) in facts["arrays"].items()
+        }
+        self._create(arrays)
+        self._row[:] = facts["row"]
+        self._count[:] = facts["count"]
+        self._oldest[:] = facts["oldest"]
+
+
+def _as_arrays(observations: Any) -> Any:
+    if isinstance(observations, dict):
+        return {name: np.asarray(part) for name, part in observations.items()}
+    return np.asarray(observations)
+
+
+def _at(observations: Any, t: int) -> Any:
+    if isinstance(observations, dict):
+        return {name: part[t : t + 1] for name, part in observations.items()}
+    return observations[t : t + 1]
+
+
+def _stacked(flat: np.ndarray, shape: tuple) -> np.ndarray:
+    """`[K * B, ...]` to `[K, B, ...]`."""
+    return flat.reshape(shape + flat.shape[1:])

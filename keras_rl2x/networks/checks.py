@@ -1,0 +1,158 @@
+"""Checks of networks that a user passes, and copies of them for targets."""
+
+import inspect
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+
+def check_model(network: Any, name: str) -> keras.Model:
+    """Raises unless `network` is a Keras 3 model.
+
+    Raises:
+        TypeError: saying what came.
+    """
+    if isinstance(network, keras.Model):
+        return network
+    module = type(network).__module__
+    if module.startswith(("tf_keras", "tensorflow.python.keras", "keras.src.legacy")):
+        raise TypeError(
+            f"`{name}` is a Keras 2 model ({module}.{type(network).__name__}); build "
+            "it with `keras` 3 (`import keras`)."
+        )
+    hint = ""
+    if isinstance(network, keras.layers.Layer):
+        hint = " Wrap the layer in `keras.Sequential([layer])`."
+    elif isinstance(network, type):
+        hint = " Pass an object, not the class."
+    raise TypeError(
+        f"`{name}` must be a `keras.Model`. Received an object of type "
+        f"{module}.{type(network).__name__}.{hint}"
+    )
+
+
+def layers_of(network: keras.Model) -> Iterator[keras.layers.Layer]:
+    """All layers of a network that are no containers, in order."""
+    for layer in getattr(network, "layers", []):
+        if isinstance(layer, keras.Model) or getattr(layer, "layers", None):
+            yield from layers_of(layer)
+        else:
+            yield layer
+
+
+def is_convolution(layer: keras.layers.Layer) -> bool:
+    """Whether a layer convolves (or pools) over space."""
+    return hasattr(layer, "data_format") and (
+        hasattr(layer, "kernel_size") or hasattr(layer, "pool_size")
+    )
+
+
+def check_layout(network: keras.Model, name: str) -> None:
+    """Raises for layouts of images that cannot work.
+
+    Raises:
+        ValueError: if layers disagree on `data_format`, or if there is no GPU for
+            channels-first convolutions.
+    """
+    formats: dict[str, str] = {}
+    for layer in layers_of(network):
+        if is_convolution(layer):
+            formats.setdefault(layer.data_format, layer.name)
+    if len(formats) > 1:
+        raise ValueError(
+            f"`{name}` mixes image layouts: layer {formats['channels_first']!r} is "
+            f"channels_first, layer {formats['channels_last']!r} is channels_last. "
+            "`data_format` must be the same in all of them (it is set per layer, not "
+            "inherited from the first)."
+        )
+    if "channels_first" in formats and not tf.config.list_physical_devices("GPU"):
+        raise ValueError(
+            f"`{name}` convolves channels-first images (layer "
+            f"{formats['channels_first']!r}), which TensorFlow does not do on a CPU. "
+            "Leave out `data_format` and begin the network with "
+            "`keras.layers.Permute((2, 3, 1))`."
+        )
+
+
+def check_stateless(network: keras.Model, name: str) -> None:
+    """Raises for recurrent layers that carry a state from batch to batch.
+
+    Raises:
+        ValueError: naming the layer.
+    """
+    for layer in layers_of(network):
+        if getattr(layer, "stateful", False):
+            raise ValueError(
+                f"Layer {layer.name!r} of `{name}` is stateful, but minibatches are "
+                "drawn at random: the state that it carries over belongs to other "
+                "episodes. Use `stateful=False` over a window of observations "
+                "(`gymnasium.wrappers.FrameStackObservation`)."
+            )
+
+
+def warn_if_squashed(network: keras.Model, name: str) -> None:
+    """Warns when the last layer cannot represent returns."""
+    layers = list(layers_of(network))
+    if not layers:
+        return
+    last = layers[-1]
+    activation = getattr(getattr(last, "activation", None), "__name__", None)
+    activation = activation or type(last).__name__.lower()
+    if activation in ("softmax", "sigmoid"):
+        warnings.warn(
+            f"`{name}` ends in {activation} (layer {last.name!r}), so its values stay "
+            "between 0 and 1. Q-values are expected returns: use a last layer without "
+            "activation.",
+            stacklevel=4,
+        )
+
+
+def call_critic(critic: keras.Model, observation: Any, action: Any, **kwargs) -> Any:
+    """Calls a critic in the way it is written: with one pair, or two arguments."""
+    if takes_two_arguments(critic):
+        return critic(observation, action, **kwargs)
+    return critic([observation, action], **kwargs)
+
+
+def takes_two_arguments(critic: keras.Model) -> bool:
+    """Whether `call(observation, action)` has two arguments for tensors."""
+    names = [
+        p.name
+        for p in inspect.signature(critic.call).parameters.values()
+        if p.kind == p.POSITIONAL_OR_KEYWORD
+        and p.name not in ("training", "mask", "args", "kwargs")
+    ]
+    return len(names) >= 2
+
+
+def clone(network: keras.Model, name: str) -> keras.Model:
+    """A second network of the same architecture, not yet with the same weights.
+
+    Raises:
+        ValueError: if the network cannot be copied.
+    """
+    try:
+        with keras.name_scope(f"target_{name}"):
+            return keras.models.clone_model(network)
+    except (NotImplementedError, TypeError) as error:
+        raise ValueError(
+            f"`{name}` ({type(network).__name__}) cannot be copied for the target "
+            "network: define its `get_config()` with the arguments of its `__init__`, "
+            f"or pass `target_{name}=`, a second network of your own. Keras says: "
+            f"{str(error).splitlines()[0]}"
+        ) from None
+
+
+def copy_weights(source: keras.Model, target: keras.Model) -> None:
+    """Makes all weights of `target` equal, BatchNorm statistics included."""
+    for new, old in zip(target.weights, source.weights, strict=True):
+        new.assign(old)
+
+
+def output_shape(output: Any) -> tuple:
+    """Shape of a symbolic output as plain ints and `None`."""
+    return tuple(None if n is None else int(n) for n in np.atleast_1d(output.shape))

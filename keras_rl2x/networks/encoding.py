@@ -1,0 +1,104 @@
+"""From observations to features: the inputs of the default networks."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from gymnasium import spaces as gym_spaces
+
+from keras_rl2x.envs import spaces
+from keras_rl2x.layers import OneHot
+
+
+def inputs(space: gym_spaces.Space) -> Any:
+    """Symbolic inputs for raw observations: one tensor, or a dict of named ones."""
+    parts = {
+        name: keras.Input(part.shape, dtype=_input_dtype(part), name=name)
+        for name, part in spaces.leaves(space).items()
+    }
+    return parts if isinstance(space, gym_spaces.Dict) else parts["observation"]
+
+
+def encode(space: gym_spaces.Space, observation: Any, rng: "Seeds") -> Any:
+    """Float features `[B, F]` of symbolic observations.
+
+    Images go through the convolutions of `cnn`, integers through a one-hot layer;
+    the parts of a Dict are joined in its order.
+    """
+    parts = observation if isinstance(observation, dict) else {"": observation}
+    part_spaces = spaces.leaves(space).values()
+    features = [
+        _encode_part(part_space, part, rng)
+        for part_space, part in zip(part_spaces, parts.values(), strict=True)
+    ]
+    return features[0] if len(features) == 1 else keras.layers.Concatenate()(features)
+
+
+def _input_dtype(space: gym_spaces.Space) -> str:
+    # Keras' inputs know no float64 policy of the env's: floats are float32.
+    if np.issubdtype(space.dtype, np.floating):
+        return "float32"
+    return np.dtype(space.dtype).name
+
+
+def _encode_part(space: gym_spaces.Space, x: Any, rng: "Seeds") -> Any:
+    if isinstance(space, gym_spaces.Discrete):
+        return OneHot([space.n], [space.start])(x)
+    if isinstance(space, gym_spaces.MultiDiscrete):
+        return OneHot(space.nvec, space.start)(x)
+    if spaces.is_image(space):
+        return cnn(space.shape, x, rng)
+    if spaces.is_pixels(space):
+        x = keras.layers.Rescaling(1.0 / 255.0)(x)
+    elif not np.issubdtype(space.dtype, np.floating):
+        x = keras.layers.Rescaling(1.0)(x)  # a cast
+    return keras.layers.Reshape((-1,))(x) if len(space.shape) != 1 else x
+
+
+def cnn(shape: tuple[int, int, int], image: Any, rng: "Seeds") -> Any:
+    """Convolutional features of uint8 images in either layout.
+
+    The network of Mnih et al. (2015) for 36×36 pixels and more; for smaller ones
+    the same idea with 3×3 filters. The cast and the division by 255 happen here,
+    once. Channels-first frames are turned round, since TensorFlow convolves only
+    channels-last images on a CPU.
+    """
+    x = keras.layers.Rescaling(1.0 / 255.0, name="scale_pixels")(image)
+    if spaces.is_channels_first(shape):
+        x = keras.layers.Permute((2, 3, 1), name="channels_last")(x)
+        shape = (shape[1], shape[2], shape[0])
+    large = min(shape[:2]) >= 36
+    filters = (
+        [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if large else [(32, 3, 1), (64, 3, 1)]
+    )
+    for number, kernel, strides in filters:
+        x = keras.layers.Conv2D(
+            number,
+            kernel,
+            strides,
+            padding="valid" if large else "same",
+            activation="relu",
+            data_format="channels_last",
+            kernel_initializer=rng.initializer("he_uniform"),
+        )(x)
+    return keras.layers.Flatten(data_format="channels_last")(x)
+
+
+class Seeds:
+    """Initializers with consecutive seeds, so that equal layers start different.
+
+    Args:
+        seed: int or `None` for Keras' global randomness.
+    """
+
+    def __init__(self, seed: int | None):
+        self._seeds = None if seed is None else np.random.SeedSequence(seed)
+
+    def initializer(self, name: Any, **kwargs: Any) -> keras.initializers.Initializer:
+        """The next initializer of a kind, such as `"he_uniform"`."""
+        config = {"class_name": name, "config": kwargs}
+        initializer = keras.initializers.get(config)
+        if self._seeds is None:
+            return initializer
+        seed = int(self._seeds.spawn(1)[0].generate_state(1)[0])
+        return type(initializer).from_config({**initializer.get_config(), "seed": seed})
