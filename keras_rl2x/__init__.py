@@ -17,12 +17,11 @@ from keras_rl2x import memories
 from keras_rl2x import networks
 from keras_rl2x import ops
 from keras_rl2x import types
+from keras_rl2x._version import __version__
 from keras_rl2x.agents import DDPG
 from keras_rl2x.agents import DQN
 from keras_rl2x.agents import Agent
 from keras_rl2x.memories import ReplayMemory
-
-from keras_rl2x._version import __version__
 
 __all__ = [
     "DDPG",

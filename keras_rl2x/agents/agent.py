@@ -396,7 +396,7 @@ class Agent(keras.Model):
             "run_eagerly": run_eagerly,
             "jit_compile": jit_compile,
         }
-        run.loss, run.has_metrics = keras.losses.get(loss), bool(metrics)
+        run.loss, run.has_metrics = _loss_object(loss), bool(metrics)
         run.memory, run.exploration = memory, exploration
         run.target_update = target_update or run.target_update
         run.updates_per_step, run.warmup_steps = ups, warmup
@@ -664,6 +664,7 @@ class Agent(keras.Model):
                 progress.epoch_steps += progress.env_steps - before
             if n > 0:
                 with run.experience.timer("updating"):
+                    self._rehearse(stack.batches)
                     logs, errors = run.engine.learn(*stack, n)
                     run.logs = {name: float(value) for name, value in logs.items()}
                 progress.gradient_steps += n
@@ -829,6 +830,7 @@ class Agent(keras.Model):
         stack = self._as_stack(batch)
         count = len(stack.reward)
         engine, progress = self._engine(), self._run.progress
+        self._rehearse(stack)
         self.reset_metrics()
         done = progress.gradient_steps + np.arange(count, dtype=np.int64)
         logs, _ = engine.learn(stack, done + 1, done, count)
@@ -847,8 +849,20 @@ class Agent(keras.Model):
         self._check_bound("gradient_norms", compiled=True)
         stack = self._as_stack(batch)
         with self._dry_run() as gradients:
-            self._engine()._one(_tensors(stack), np.zeros(1), np.zeros(1), 0)
+            self._engine().run_one(stack, np.zeros(1), np.zeros(1), 0)
         return {path: float(tf.norm(value)) for path, value in gradients.items()}
+
+    def _rehearse(self, batches: Transition) -> None:
+        """Runs one minibatch without effect before the first one counts.
+
+        Mistakes in a `train_step` show as plain Python, before anything has changed;
+        and the metrics' variables are made, which would cost a second compilation.
+        """
+        engine = self._engine()
+        if not engine.rehearsed:
+            with self._dry_run():
+                engine.run_one(batches, np.zeros(1), np.zeros(1), 0)
+            engine.rehearsed = True
 
     @contextlib.contextmanager
     def _dry_run(self) -> Iterator[dict[str, Any]]:
@@ -1173,6 +1187,16 @@ def _check_optimizer(optimizer: Any, name: str, variables: list) -> None:
         )
 
 
+def _loss_object(loss: Any) -> keras.losses.Loss:
+    """A Keras loss from a name, a function or an object, with sample weights."""
+    loss = keras.losses.get(loss)
+    if isinstance(loss, keras.losses.Loss):
+        return loss
+    wrapped = keras.losses.Loss(name=getattr(loss, "__name__", None))
+    wrapped.call = loss
+    return wrapped
+
+
 def _other_seed(seed: int) -> int:
     """A seed for the validation env, far from the training envs' `seed + i`."""
     return int(np.random.SeedSequence([seed, 1]).generate_state(1)[0] % 2**31)
@@ -1182,9 +1206,3 @@ def _expand(leaf: Any) -> Any:
     if isinstance(leaf, dict):
         return {name: np.asarray(part)[None] for name, part in leaf.items()}
     return None if leaf is None else np.asarray(leaf)[None]
-
-
-def _tensors(batch: Transition) -> Transition:
-    from keras_rl2x.agents.engine import _to_tensors
-
-    return _to_tensors(batch)

@@ -48,7 +48,6 @@ class DDPG(Agent):
         ValueError: for constants out of range.
 
     Example:
-
     ```python
     env = gymnasium.make("Pendulum-v1")
     agent = DDPG.from_env(env, seed=1)

@@ -48,7 +48,6 @@ class DQN(Agent):
         ValueError: for constants out of range.
 
     Example:
-
     ```python
     env = gymnasium.make("CartPole-v1")
     agent = DQN.from_env(env, seed=1)

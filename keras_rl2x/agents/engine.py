@@ -39,6 +39,7 @@ class Engine:
         clock: `(step, previous)` of the gradient step being traced or run.
         td_error: `[B]` that `train_step` reported, or `None`.
         traces: number of times that the training loop was traced.
+        rehearsed: whether `train_step` has run once without effect.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Engine:
         self.clock: tuple[Any, Any] = (0, 0)
         self.td_error: Any = None
         self.traces = 0
+        self.rehearsed = False
         self._acting: dict[tuple, Callable] = {}
         self._compiled = tf.function(self._loop, jit_compile=jit_compile)
 
@@ -126,10 +128,14 @@ class Engine:
     def _eager_loop(self, batches: Any, step: Any, previous: Any, n: int) -> tuple:
         errors = []
         for i in range(n):
-            self._one(_to_tensors(batches), step, previous, i)
+            self.run_one(batches, step, previous, i)
             if batches.index is not None:
                 errors.append(self._reported())
         return self._results(), np.stack(errors) if errors else None
+
+    def run_one(self, batches: Any, step: Any, previous: Any, i: int) -> None:
+        """Runs `train_step` on one minibatch of a NumPy stack, uncompiled."""
+        self._one(_map(tf.convert_to_tensor, batches), step, previous, i)
 
     def _one(self, batches: Any, step: Any, previous: Any, i: Any) -> None:
         self.clock = (step[i], previous[i])
@@ -160,7 +166,3 @@ def _map(function: Callable, batch: Transition) -> Transition:
         return function(value)
 
     return type(batch)(*map(leaf, batch))
-
-
-def _to_tensors(batch: Transition) -> Transition:
-    return _map(tf.convert_to_tensor, batch)

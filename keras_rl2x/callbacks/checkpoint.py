@@ -36,7 +36,6 @@ class Checkpoint(keras.callbacks.Callback):
         OSError: when `fit` starts, if the directory cannot be written.
 
     Example:
-
     ```python
     agent.fit(env, epochs=50, callbacks=[Checkpoint("run", every=10_000)],
               resume="run")

@@ -12,7 +12,6 @@ class StopAtReturn(keras.callbacks.Callback):
             else `episode_return` (of exploring episodes, which score lower).
 
     Example:
-
     ```python
     agent.fit(env, epochs=100, validation_data=eval_env,
               callbacks=[StopAtReturn(475)])

@@ -32,7 +32,6 @@ class TargetUpdate(keras.callbacks.Callback):
         ValueError: unless exactly one of the two is given, in range.
 
     Example:
-
     ```python
     class Momentum(TargetUpdate):
         def blend(self, target, online):            # runs compiled

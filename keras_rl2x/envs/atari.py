@@ -112,7 +112,6 @@ def make_atari(
         ValueError: for an unknown game.
 
     Example:
-
     ```python
     env = make_atari("ALE/Pong-v5", num_envs=8)
     print(env.describe())

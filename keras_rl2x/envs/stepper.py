@@ -34,6 +34,15 @@ class Outcome(NamedTuple):
     reward: np.ndarray
     ended: np.ndarray
 
+    def rows(self, chosen: np.ndarray) -> "Outcome":
+        """Some rows of everything."""
+        step = Step(
+            *(None if leaf is None else _rows(leaf, chosen) for leaf in self.step)
+        )
+        return Outcome(
+            step, self.columns[chosen], self.reward[chosen], self.ended[chosen]
+        )
+
 
 class EnvStepper:
     """Steps an environment and keeps what an episode needs to be remembered.
@@ -56,6 +65,7 @@ class EnvStepper:
         self.mode = _autoreset_mode(env) if self.is_vector else None
         self._learning_signal = _find_method(env, "learning_signal")
         self._ghost = np.zeros(self.num_envs, bool)
+        self._all = np.arange(self.num_envs)
         self.observation: Any = None
         self.action_mask: np.ndarray | None = None
         self.step_count = 0
@@ -81,33 +91,38 @@ class EnvStepper:
         """
         self.step_count += 1
         before, mask_before = self.observation, self.action_mask
-        if self.is_vector:
-            # The env gets a copy: it may modify it, or keep it.
-            result = self._unpack_step(self.env.step(action.copy()))
-        else:
-            result = self._unpack_step(self.env.step(_plain(action[0])))
-        observation, reward, terminated, truncated, info = result
-        observation = self._batch(observation, "step")
-        reward, terminated = self._reward(reward), self._flag(terminated, "terminated")
-        truncated = self._flag(truncated, "truncated") & ~terminated
-        columns = np.flatnonzero(~self._ghost)
-        mask = self._mask(info)
-        ended = (terminated | truncated) & ~self._ghost
-        final = self._final_observation(observation, info, ended)
-        final_mask = self._final_mask(mask, info, ended)
-        learned, over = self._learned(reward, terminated, info)
+        # The env gets a copy: it may modify it, or keep it.
+        given = action.copy() if self.is_vector else _plain(action[0])
+        result = self._unpack_step(self.env.step(given))
+        observation = self._batch(result[0], "step")
+        reward, info = self._reward(result[1]), result[4]
+        terminated = self._flag(result[2], "terminated")
+        truncated = self._flag(result[3], "truncated")
+        mask = next_mask = self._mask(info)
+        ended = terminated | truncated
+        final = observation
+        if ended.any():
+            ended &= ~self._ghost
+            final = self._final_observation(observation, info, ended)
+            next_mask = self._final_mask(mask, info, ended)
+        learned, over = reward, terminated
+        if self._learning_signal is not None:
+            learned, over = self._learning_signal(reward, terminated, self._ghost, info)
         step = Step(
-            observation=_rows(before, columns),
-            action=action[columns],
-            reward=learned[columns],
-            terminated=over[columns],
-            truncated=(truncated & ~over)[columns],
-            next_observation=_rows(final, columns),
-            action_mask=None if mask_before is None else mask_before[columns],
-            next_action_mask=None if mask is None else final_mask[columns],
+            observation=before,
+            action=action,
+            reward=learned,
+            terminated=over,
+            truncated=truncated & ~over,
+            next_observation=final,
+            action_mask=mask_before,
+            next_action_mask=next_mask,
         )
+        outcome = Outcome(step, self._all, reward, ended)
+        if self._ghost.any():
+            outcome = outcome.rows(np.flatnonzero(~self._ghost))
         self._begin_next(observation, mask, ended)
-        return Outcome(step, columns, reward[columns], ended[columns])
+        return outcome
 
     def _begin_next(
         self, observation: Any, mask: np.ndarray | None, ended: np.ndarray
@@ -165,14 +180,6 @@ class EnvStepper:
         final = self._mask(final) if isinstance(final, dict) else None
         return np.where(ended[:, None], True if final is None else final, mask)
 
-    def _learned(
-        self, reward: np.ndarray, terminated: np.ndarray, info: Any
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Reward and termination to learn from, where an env defines its own."""
-        if self._learning_signal is None:
-            return reward, terminated
-        return self._learning_signal(reward, terminated, self._ghost, info)
-
     # ------------------------------------------------- what an env may return
 
     def _unpack_reset(self, result: Any) -> tuple[Any, Any]:
@@ -212,24 +219,13 @@ class EnvStepper:
 
     def _part(self, space: gym.Space, part: Any, source: str) -> np.ndarray:
         shape = (self.num_envs, *space.shape) if self.is_vector else space.shape
-        try:
-            array = np.array(part)
-            fits = array.shape == tuple(shape) and np.can_cast(
-                array.dtype, space.dtype, "same_kind"
-            )
-            if array.dtype.kind in "iu" and np.dtype(space.dtype).kind in "iu":
-                fits = array.shape == tuple(shape)
-        except (TypeError, ValueError):
-            fits = False
-        if not fits:
+        if not _fits(part, shape, space.dtype):
             raise ValueError(
                 f"`{source}` of {_name(self.env)} returned an observation "
                 f"{self._where()} that does not fit its space: expected shape "
                 f"{tuple(shape)} and dtype {space.dtype}, received {_describe(part)}."
             )
-        array = array.astype(space.dtype, copy=False).reshape(
-            self.num_envs, *space.shape
-        )
+        array = np.array(part, space.dtype).reshape(self.num_envs, *space.shape)
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             bad = np.argwhere(~np.isfinite(array))[0]
             raise ValueError(
@@ -242,10 +238,10 @@ class EnvStepper:
 
     def _reward(self, reward: Any) -> np.ndarray:
         try:
-            array = np.asarray(reward, dtype=np.float64)
+            array = np.array(reward, dtype=np.float64)
         except (TypeError, ValueError):
             array = None
-        if array is None or array.size != self.num_envs:
+        if array is None or array.size != self.num_envs or isinstance(reward, str):
             raise ValueError(
                 f"`step` of {_name(self.env)} returned a reward {self._where()} that "
                 f"is not {'one number per env' if self.is_vector else 'a number'}: "
@@ -344,6 +340,20 @@ def _autoreset_mode(env: Any) -> AutoresetMode:
             "`gymnasium.vector.AutoresetMode` (NEXT_STEP, SAME_STEP, DISABLED). "
             f"Received: {mode!r}. Set it to what the env does."
         ) from None
+
+
+def _fits(part: Any, shape: tuple, dtype: np.dtype) -> bool:
+    """Whether an observation can be taken for what its space promises."""
+    if isinstance(part, np.ndarray) and part.dtype == dtype:
+        return part.shape == shape
+    try:
+        array = np.asarray(part)
+    except (TypeError, ValueError):
+        return False
+    # Integers of another width are common (a Python int for int8, say).
+    integers = array.dtype.kind in "iu" and dtype.kind in "iu"
+    castable = integers or np.can_cast(array.dtype, dtype, "same_kind")
+    return array.shape == shape and castable
 
 
 def _plain(action: np.ndarray) -> Any:

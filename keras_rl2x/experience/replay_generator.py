@@ -1,17 +1,21 @@
 """Minibatches from a live environment, through a replay memory."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
 import numpy as np
 
 from keras_rl2x.envs import EnvStepper
+from keras_rl2x.envs.stepper import Outcome
 from keras_rl2x.envs.stepper import frame_stack
 from keras_rl2x.experience.episodes import EpisodeLog
 from keras_rl2x.experience.timer import Timer
 from keras_rl2x.types import Step
 from keras_rl2x.types import Transition
+
+STORE_AT_ONCE = 64  # calls of the env between two writes to the memory
 
 
 class Stack(NamedTuple):
@@ -61,6 +65,7 @@ class ReplayGenerator:
         self.stepper = EnvStepper(env)
         self.episodes = EpisodeLog(self.stepper.num_envs)
         self.timer = Timer()
+        self._taken: list[Outcome] = []
 
     def configure(
         self,
@@ -121,11 +126,25 @@ class ReplayGenerator:
         target = progress.env_steps + steps
         # What the last vector call brought beyond its budget counts now.
         self._count(min(progress.surplus, steps), learning)
-        while progress.env_steps < target:
-            taken = self._act(random)
-            counted = min(taken, target - progress.env_steps)
-            progress.surplus += taken
-            self._count(counted, learning)
+        try:
+            while progress.env_steps < target:
+                taken = self._act(random)
+                progress.surplus += taken
+                self._count(min(taken, target - progress.env_steps), learning)
+                if len(self._taken) == STORE_AT_ONCE:
+                    self._store()
+        finally:
+            self._store()
+
+    def _store(self) -> None:
+        """Moves the steps taken into the memory, many at once: it costs far less."""
+        taken, self._taken = self._taken, []
+        if not taken:
+            return
+        with self.timer("memory"):
+            steps = [outcome.step for outcome in taken]
+            columns = np.concatenate([outcome.columns for outcome in taken])
+            self.memory.add(Step(*map(_join, zip(*steps, strict=True))), columns)
 
     def _count(self, steps: int, learning: bool) -> None:
         progress = self.agent.progress
@@ -148,13 +167,12 @@ class ReplayGenerator:
             action = agent.action_units.to_env(action)
         with timer("environment"):
             outcome = stepper.step(action)
-        with timer("memory"):
-            self.memory.add(outcome.step, outcome.columns)
-            self.episodes.add(outcome.columns, outcome.reward, outcome.ended)
-            if outcome.ended.any():
-                ended = np.zeros(stepper.num_envs, bool)
-                ended[outcome.columns] = outcome.ended
-                agent.exploration.reset(ended)
+        self._taken.append(outcome)
+        self.episodes.add(outcome.columns, outcome.reward, outcome.ended)
+        if outcome.ended.any():
+            ended = np.zeros(stepper.num_envs, bool)
+            ended[outcome.columns] = outcome.ended
+            agent.exploration.reset(ended)
         return len(outcome.columns)
 
     # ----------------------------------------------------------------- sampling
@@ -200,3 +218,12 @@ class ReplayGenerator:
         if td_error is not None:
             index = np.asarray(stack.batches.index)[:n].reshape(-1)
             self.memory.update_priorities(index, np.abs(td_error[:n]).reshape(-1))
+
+
+def _join(parts: Sequence) -> Any:
+    """One leaf of many steps, one after the other."""
+    if parts[0] is None:
+        return None
+    if isinstance(parts[0], dict):
+        return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+    return np.concatenate(parts)

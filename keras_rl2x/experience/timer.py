@@ -7,7 +7,6 @@ class Timer:
     """Adds up seconds by name.
 
     Example:
-
     ```python
     with timer("memory"):
         memory.add(step)

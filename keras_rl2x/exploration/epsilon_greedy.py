@@ -21,7 +21,6 @@ class EpsilonGreedy(Exploration):
             explores more and learns from less sensible episodes.
 
     Example:
-
     ```python
     decay = keras.optimizers.schedules.PolynomialDecay(1.0, 10_000, 0.05)
     agent.compile(exploration=EpsilonGreedy(decay))

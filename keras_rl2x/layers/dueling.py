@@ -24,7 +24,6 @@ class DuelingHead(keras.layers.Layer):
     Input shape: `[B, features]`. Output shape: `[B, num_actions]`.
 
     Example:
-
     ```python
     network = keras.Sequential([
         keras.Input((4,)), keras.layers.Dense(64, "relu"), DuelingHead(2)])

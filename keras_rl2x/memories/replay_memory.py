@@ -48,7 +48,6 @@ class ReplayMemory:
             which the message states in GiB, exceeds what is free.
 
     Example:
-
     ```python
     memory = ReplayMemory(50_000)
     memory.add_episode(observations, actions, rewards, terminated=True)
@@ -111,50 +110,61 @@ class ReplayMemory:
         storage.check_fits(
             self._planned_bytes(),
             f"A memory of {self.capacity:,} steps",
-            f"Pass a smaller one: `compile(memory=ReplayMemory({self.capacity // 4}))`.",
+            f"Pass a smaller one: `memory=ReplayMemory({self.capacity // 4})`.",
         )
         self._create()
 
     def add(self, step: Step, columns: np.ndarray | None = None) -> None:
-        """Adds one step of each of some environments.
+        """Adds steps of one or several environments.
 
         Args:
             step: leaves are `[M, ...]`; they are copied.
-            columns: `[M]` int, which of the `N` environments they belong to;
-                defaults to all. The first call (or `allocate`) fixes `N`.
+            columns: `[M]` int, which of the `N` environments each row belongs to; rows
+                of the same one follow each other in time. Defaults to one row of each.
+                The first call (or `allocate`) fixes `N`.
         """
         self.allocate(step)
-        if columns is None:
-            columns = np.arange(len(step.reward))
-        if len(columns) == 0:
-            return
+        size = len(step.reward)
+        columns = np.arange(size) if columns is None else np.asarray(columns)
         self._check(step, columns)
+        # Never more at once than fits without overtaking itself.
+        chunk = max(1, min(self._per_column, self._rows // (2 * self._stack + 1)))
+        for start in range(0, size, chunk):
+            rows = slice(start, start + chunk)
+            self._add(_take(step, rows), columns[rows])
+
+    def _add(self, step: Step, columns: np.ndarray) -> None:
+        if self._columns > 1 and not (np.diff(columns) > 0).all():
+            order = np.argsort(columns, kind="stable")
+            step, columns = _take(step, order), columns[order]
         now = self._split(self._parts(step.observation))
         after = self._split(self._parts(step.next_observation))
-        fresh = self._begins_anew(columns, now)
+        first = np.append(True, columns[1:] != columns[:-1])  # of its column
+        fresh = self._begins_anew(columns, first, now, after)
         shifted = self._is_shifted(now, after)
-        row = self._row[columns] + np.where(fresh, self._stack, 0)
-        next_row = row + np.where(shifted, 1, self._stack)
-        self._make_room(columns, next_row)
+        # Rows and numbers count on from what each column holds.
+        taken = np.where(shifted, 1, self._stack)
+        next_row = _continue(self._row[columns], first, taken + fresh * self._stack)
+        row = next_row - taken
+        number = _continue(self._count[columns] - 1, first, np.ones_like(columns))
+        last = np.append(first[1:], True)
+        self._make_room(columns[last], next_row[last], number[last])
+        ended = np.logical_or(step.terminated, step.truncated)
         # An observation that does not follow the last one breaks the chain there.
-        self._cut(columns[fresh])
-        self._write(columns[fresh], row[fresh], now, fresh, step.action_mask)
-        if self._stack > 1:
-            again = ~shifted
-            self._write(
-                columns[again], next_row[again], after, again, step.next_action_mask
-            )
-        self._write_last(columns[shifted], next_row[shifted], after, shifted, step)
-        slot = self._count[columns] % self._per_column
-        self._action[columns, slot] = step.action
-        self._reward[columns, slot] = step.reward
-        self._terminated[columns, slot] = step.terminated
-        self._ended[columns, slot] = np.logical_or(step.terminated, step.truncated)
-        self._obs_row[columns, slot] = row
-        self._next_row[columns, slot] = next_row
-        # Counters last: an interruption leaves the step unseen, never half seen.
-        self._row[columns] = next_row
-        self._count[columns] += 1
+        self._cut(columns[first & fresh])
+        ended[:-1] |= fresh[1:] & ~first[1:]
+        self._write(columns, row, now, fresh, step.action_mask)
+        self._write(columns, next_row, after, ~shifted, step.next_action_mask)
+        self._write(columns, next_row, after, shifted, step.next_action_mask, frames=1)
+        at = (columns, number % self._per_column)
+        self._action[at] = step.action
+        self._reward[at] = step.reward
+        self._terminated[at] = step.terminated
+        self._ended[at] = ended
+        self._obs_row[at], self._next_row[at] = row, next_row
+        # Counters last: an interruption leaves the steps unseen, never half seen.
+        self._row[columns[last]] = next_row[last]
+        self._count[columns[last]] = number[last] + 1
 
     def add_episode(
         self,
@@ -170,29 +180,34 @@ class ReplayMemory:
             actions: `[L]` or `[L, A]`, in the env's units.
             rewards: `[L]` float.
             terminated: `True` if the task ended it, `False` if it was cut off.
+
+        Raises:
+            ValueError: if the lengths do not fit each other.
         """
-        observations, actions = _as_arrays(observations), np.asarray(actions)
-        length, rewards = len(actions), np.asarray(rewards)
-        lengths = {len(part) for part in self._parts(observations).values()}
+        actions, rewards = np.asarray(actions), np.asarray(rewards)
+        parts = self._parts(observations)
+        length, lengths = len(actions), {len(part) for part in parts.values()}
         if lengths != {length + 1} or len(rewards) != length or length == 0:
             raise ValueError(
                 "An episode of L steps has L actions, L rewards and L + 1 "
                 f"observations. Received: {length} actions, {len(rewards)} rewards "
                 f"and {sorted(lengths)} observations."
             )
-        for t in range(length):
-            ends = t == length - 1
-            self.add(
-                Step(
-                    observation=_at(observations, t),
-                    action=actions[t : t + 1],
-                    reward=rewards[t : t + 1],
-                    terminated=np.array([ends and terminated]),
-                    truncated=np.array([ends and not terminated]),
-                    next_observation=_at(observations, t + 1),
-                ),
-                columns=np.zeros(1, int),
-            )
+        before = {name: part[:-1] for name, part in parts.items()}
+        after = {name: part[1:] for name, part in parts.items()}
+        is_dict = isinstance(observations, dict)
+        ends = np.arange(length) == length - 1
+        episode = Step(
+            observation=before if is_dict else before[PLAIN],
+            action=actions,
+            reward=rewards,
+            terminated=ends & bool(terminated),
+            truncated=ends & (not terminated),
+            next_observation=after if is_dict else after[PLAIN],
+        )
+        self.allocate(_take(episode, slice(0, 1)))
+        self.break_chains()
+        self.add(episode, columns=np.zeros(length, int))
 
     def sample(
         self,
@@ -414,36 +429,39 @@ class ReplayMemory:
             return {name: part[:, None] for name, part in parts.items()}
         return {name: np.moveaxis(part, self._axis, 1) for name, part in parts.items()}
 
-    def _begins_anew(self, columns: np.ndarray, now: dict) -> np.ndarray:
-        """`[M]` bool: the observation is not the last one stored."""
-        row = self._row[columns]
-        same = row >= 0
+    def _begins_anew(
+        self, columns: np.ndarray, first: np.ndarray, now: dict, after: dict
+    ) -> np.ndarray:
+        """`[M]` bool: the observation is not the one that came last in its column."""
+        same = np.ones(len(columns), bool)
+        at = np.flatnonzero(first)
+        row = self._row[columns[at]]
+        same[at] = row >= 0
+        back = np.arange(self._stack - 1, -1, -1)
         for name, frames in now.items():
-            for back in range(self._stack):
-                stored = self._frames[name][columns, (row - back) % self._rows]
-                given = frames[:, self._stack - 1 - back]
-                equal = stored == given
-                if equal.dtype.kind == "b" and equal.ndim > 1:
-                    equal = equal.all(axis=tuple(range(1, equal.ndim)))
-                same &= equal
+            stored = self._frames[name][
+                columns[at, None], (row[:, None] - back) % self._rows
+            ]
+            same[at] &= _equal(stored, frames[at])
+            if len(at) < len(columns):
+                follows = _equal(after[name][:-1], frames[1:])
+                same[1:] &= follows | first[1:]
         return ~same
 
     def _is_shifted(self, now: dict, after: dict) -> np.ndarray:
         """`[M]` bool: the next observation brings one new frame, as stacks do."""
-        size = len(next(iter(now.values())))
         if self._stack == 1:
-            return np.ones(size, bool)
-        equal = now[PLAIN][:, 1:] == after[PLAIN][:, :-1]
-        return equal.reshape(size, -1).all(axis=1)
+            return np.ones(len(next(iter(now.values()))), bool)
+        return _equal(now[PLAIN][:, 1:], after[PLAIN][:, :-1])
 
-    def _make_room(self, columns: np.ndarray, last_row: np.ndarray) -> None:
+    def _make_room(
+        self, columns: np.ndarray, last_row: np.ndarray, last_number: np.ndarray
+    ) -> None:
         """Lets the oldest steps go whose place is about to be taken."""
-        oldest = np.maximum(
-            self._oldest[columns], self._count[columns] + 1 - self._per_column
-        )
+        oldest = np.maximum(self._oldest[columns], last_number + 1 - self._per_column)
         while True:
-            first = self._obs_row[columns, oldest % self._per_column] - self._stack + 1
-            gone = (oldest < self._count[columns]) & (first <= last_row - self._rows)
+            begin = self._obs_row[columns, oldest % self._per_column] - self._stack + 1
+            gone = (oldest < self._count[columns]) & (begin <= last_row - self._rows)
             if not gone.any():
                 break
             oldest = oldest + gone
@@ -454,27 +472,24 @@ class ReplayMemory:
         self._ended[columns, (self._count[columns] - 1) % self._per_column] = True
 
     def _write(
-        self, columns: np.ndarray, last_row: np.ndarray, frames: dict, chosen, mask
+        self,
+        columns: np.ndarray,
+        last_row: np.ndarray,
+        observation: dict,
+        chosen: np.ndarray,
+        mask: Any,
+        frames: int | None = None,
     ) -> None:
-        """Writes whole stacks that end at `last_row`."""
-        if len(columns) == 0:
+        """Writes the chosen observations, or their newest frames, up to `last_row`."""
+        if not chosen.any():
             return
-        for name, part in frames.items():
-            for back in range(self._stack):
-                rows = (last_row - back) % self._rows
-                self._frames[name][columns, rows] = part[chosen, self._stack - 1 - back]
+        columns, last_row = columns[chosen], last_row[chosen]
+        for back in range(self._stack if frames is None else frames):
+            at = (columns, (last_row - back) % self._rows)
+            for name, part in observation.items():
+                self._frames[name][at] = part[chosen, self._stack - 1 - back]
         if MASK in self._spec:
             self._frames[MASK][columns, last_row % self._rows] = mask[chosen]
-
-    def _write_last(
-        self, columns: np.ndarray, row: np.ndarray, frames: dict, chosen, step: Step
-    ) -> None:
-        """Writes the one new frame of a shifted stack."""
-        rows = row % self._rows
-        for name, part in frames.items():
-            self._frames[name][columns, rows] = part[chosen, -1]
-        if MASK in self._spec:
-            self._frames[MASK][columns, rows] = step.next_action_mask[chosen]
 
     # ----------------------------------------------------------------- sampling
 
@@ -585,16 +600,31 @@ class ReplayMemory:
         self._oldest[:] = facts["oldest"]
 
 
-def _as_arrays(observations: Any) -> Any:
-    if isinstance(observations, dict):
-        return {name: np.asarray(part) for name, part in observations.items()}
-    return np.asarray(observations)
+def _take(step: Step, rows: Any) -> Step:
+    """Some rows of every leaf."""
+
+    def leaf(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: np.asarray(part)[rows] for name, part in value.items()}
+        return None if value is None else np.asarray(value)[rows]
+
+    return Step(*map(leaf, step))
 
 
-def _at(observations: Any, t: int) -> Any:
-    if isinstance(observations, dict):
-        return {name: part[t : t + 1] for name, part in observations.items()}
-    return observations[t : t + 1]
+def _equal(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """`[M]` bool: rows that agree in every number."""
+    return (one == other).reshape(len(one), -1).all(axis=1)
+
+
+def _continue(start: np.ndarray, first: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """`start + cumulated steps`, beginning anew at the first row of each column."""
+    total = np.cumsum(steps)
+    before = total - steps
+    return (
+        start
+        + total
+        - before[np.maximum.accumulate(np.where(first, np.arange(len(first)), 0))]
+    )
 
 
 def _stacked(flat: np.ndarray, shape: tuple) -> np.ndarray:

@@ -42,7 +42,6 @@ def q_network(
         `keras.Model`: `[B, ...]` to `[B, num_actions]` float32.
 
     Example:
-
     ```python
     network = q_network(env.observation_space, env.action_space.n, dueling=True)
     agent = DQN(network)

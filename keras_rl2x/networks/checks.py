@@ -137,7 +137,9 @@ def clone(network: keras.Model, name: str) -> keras.Model:
     """
     try:
         with keras.name_scope(f"target_{name}"):
-            return keras.models.clone_model(network)
+            target = keras.models.clone_model(network)
+        target.name = f"target_{name}"
+        return target
     except (NotImplementedError, TypeError) as error:
         raise ValueError(
             f"`{name}` ({type(network).__name__}) cannot be copied for the target "
