@@ -8,6 +8,7 @@ lives here.
 import dataclasses
 from typing import Any
 
+import keras
 import numpy as np
 
 
@@ -57,3 +58,35 @@ class RandomStreams:
         """Takes back what `get_state` gave."""
         self.explore.bit_generator.state = state["explore"]
         self.sample.bit_generator.state = state["sample"]
+
+
+class Run:
+    """Everything that changes while an agent runs.
+
+    Attributes:
+        progress: counters.
+        streams: random generators.
+        observation_space: of one environment, and
+        action_space: likewise; `None` until they are known.
+        action_units: conversion of actions.
+        memory: from `compile`, as are `exploration`, `loss`, `updates_per_step`,
+            `warmup_steps` and `configured_execution` (its `steps_per_execution`).
+        compile_arguments: for saving.
+        target_update: rule of the target networks.
+        engine: compiled functions.
+        session: the present or last `fit`.
+        trackers: means of the numbers that `train_step` tracks.
+        dry_gradients: where gradients go while nothing may change, else `None`.
+    """
+
+    def __init__(self):
+        self.progress, self.streams = Progress(), RandomStreams()
+        self.observation_space = self.action_space = self.action_units = None
+        self.memory = self.exploration = self.loss = None
+        self.updates_per_step, self.warmup_steps = 1.0, 0
+        self.configured_execution: int | None = None
+        self.compile_arguments: dict[str, Any] = {}
+        self.has_metrics = False
+        self.target_update = self.engine = self.session = None
+        self.trackers: dict[str, keras.metrics.Mean] = {}
+        self.dry_gradients: dict[str, Any] | None = None

@@ -1,0 +1,89 @@
+"""Checks of what a user passes to `compile` and `fit`."""
+
+import math
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_rl2x.memories import ReplayMemory
+
+
+def check_count(name: str, value: Any) -> None:
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < 1:
+        raise ValueError(
+            f"`{name}` must be a whole number, at least 1. Received: {value!r}."
+        )
+
+
+def check_separate(online: Any, target: Any, name: str, target_name: str) -> None:
+    shared = {id(v) for v in online.variables} & {id(v) for v in target.variables}
+    if online is target or shared:
+        raise ValueError(
+            f"`{target_name}` shares variables with `{name}`, so it would move with "
+            "it. Pass a network of its own, or leave the argument out."
+        )
+
+
+def separate_optimizers(optimizers: dict[str, Any]) -> dict[str, Any]:
+    """Optimizers from names, configs or objects, each for one network."""
+    made = {name: keras.optimizers.get(value) for name, value in optimizers.items()}
+    if len({id(optimizer) for optimizer in made.values()}) < len(made):
+        raise ValueError(
+            f"{' and '.join(f'`{name}`' for name in made)} are the same object, but an "
+            "optimizer keeps a state for the variables of one network. Make two."
+        )
+    return made
+
+
+def check_optimizer(optimizer: Any, name: str, variables: list) -> None:
+    """Raises if an optimizer belongs to other variables: Keras says so late."""
+    known = {
+        id(variable) for variable in getattr(optimizer, "_trainable_variables", [])
+    }
+    if known and known != {id(variable) for variable in variables}:
+        raise ValueError(
+            f"`{name}` has already been used for other variables (another agent, or "
+            "before layers were frozen). Pass a new optimizer to `compile`."
+        )
+
+
+def loss_object(loss: Any) -> keras.losses.Loss:
+    """A Keras loss from a name, a function or an object, with sample weights."""
+    loss = keras.losses.get(loss)
+    if isinstance(loss, keras.losses.Loss):
+        return loss
+    wrapped = keras.losses.Loss(name=getattr(loss, "__name__", None))
+    wrapped.call = loss
+    return wrapped
+
+
+def other_seed(seed: int) -> int:
+    """A seed for the validation env, far from the training envs' `seed + i`."""
+    return int(np.random.SeedSequence([seed, 1]).generate_state(1)[0] % 2**31)
+
+
+def check_memory(memory: Any, warmup_steps: int) -> Any:
+    """The memory to use, checked; `None` gives a new one.
+
+    Raises:
+        TypeError: if it is no memory.
+        ValueError: if it can never hold `warmup_steps`.
+    """
+    if memory is None:
+        memory = ReplayMemory()
+    for method in ("add", "sample", "allocate", "__len__"):
+        if not hasattr(memory, method) or isinstance(memory, type):
+            raise TypeError(
+                "`memory` must be a memory such as `ReplayMemory(50_000)`. "
+                f"Received: {memory!r}."
+            )
+    capacity = getattr(memory, "capacity", math.inf)
+    if warmup_steps > capacity:
+        raise ValueError(
+            f"The memory holds {capacity:,} steps but learning is to start at "
+            f"warmup_steps={warmup_steps:,}: it would never start. Use a larger memory "
+            "or a shorter warm-up."
+        )
+    return memory

@@ -1,0 +1,624 @@
+"""The learning side of every agent: networks, optimizers, targets, gradients."""
+
+import contextlib
+import functools
+import inspect
+import json
+from collections.abc import Iterator
+from typing import Any
+from typing import ClassVar
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_rl2x.agents import arguments
+from keras_rl2x.agents.engine import Engine
+from keras_rl2x.agents.engine import resolve_jit_compile
+from keras_rl2x.agents.state import Progress
+from keras_rl2x.agents.state import RandomStreams
+from keras_rl2x.agents.state import Run
+from keras_rl2x.callbacks import TargetUpdate
+from keras_rl2x.envs import spaces
+from keras_rl2x.envs.actions import ActionUnits
+from keras_rl2x.networks import checks
+from keras_rl2x.networks import encoding
+from keras_rl2x.types import Transition
+
+
+class Learner(keras.Model):
+    """A `keras.Model` that holds networks and learns from minibatches.
+
+    What `train_step`s are made of, and what Keras needs to compile, save and load
+    them. It knows no environment; `Agent` adds that. See `Agent` for what a subclass
+    defines.
+    """
+
+    trained: ClassVar[dict[str, str]] = {}
+    targets: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, gamma: float = 0.99, n_step: int = 1, name: str | None = None):
+        super().__init__(name=name)
+        if not 0.0 <= gamma <= 1.0:
+            raise ValueError(f"`gamma` must lie in [0, 1]. Received: gamma={gamma}.")
+        if n_step < 1 or int(n_step) != n_step:
+            raise ValueError(
+                f"`n_step` must be a whole number, at least 1. Received: {n_step}."
+            )
+        self.gamma, self.n_step = float(gamma), int(n_step)
+        self._run = Run()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Keras itself keeps the compiled loss under the name of an old method.
+        taken = callable(getattr(keras.Model, name, None)) and name != "loss"
+        if taken and not inspect.isroutine(value) and not _is_function(value):
+            raise AttributeError(
+                f"`{type(self).__name__}.{name} = …` would shadow the Keras method "
+                f"`{name}`, which `fit` and others need. Use another name, for example "
+                f"`{name}_network`."
+            )
+        super().__setattr__(name, value)
+
+    # --------------------------------------------- what a train_step is made of
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+        network: keras.Model | None = None,
+    ) -> Any:
+        """The compiled loss, plus the regularisers of one network only.
+
+        Keras would add those of all networks to each loss.
+
+        Args:
+            x: not used.
+            y: `[B, 1]` targets. Keep the last axis: without it Keras averages before
+                it applies sample weights.
+            y_pred: `[B, 1]` predictions.
+            sample_weight: `[B]` or `None`.
+            training: not used.
+            network: whose regularisers count; defaults to the only one that learns.
+
+        Returns:
+            Scalar loss.
+        """
+        if network is None:
+            network = getattr(self, next(iter(self.trained)))
+        loss = self._run.loss(y, y_pred, sample_weight=sample_weight)
+        if self._run.has_metrics:
+            self.compute_metrics(x, y, y_pred, sample_weight)
+        return loss + self.regularization(network)
+
+    @staticmethod
+    def regularization(network: keras.Model) -> Any:
+        """Sum of the regularisation losses of a network, 0 without any."""
+        losses = [tf.cast(loss, tf.float32) for loss in network.losses]
+        return tf.add_n(losses) if losses else tf.zeros(())
+
+    def apply_gradients(
+        self, tape: tf.GradientTape, loss: Any, network: keras.Model
+    ) -> None:
+        """Takes one optimizer step of one network.
+
+        Args:
+            tape: that recorded `loss`.
+            loss: scalar.
+            network: one of `trained`; its own optimizer is used.
+
+        Raises:
+            ValueError: naming the variables that no gradient reaches, before
+                anything has changed.
+        """
+        name, optimizer = self._optimizer_of(network)
+        variables = network.trainable_variables
+        # Scales the loss under mixed_float16, is 1 otherwise.
+        scale = optimizer.scale_loss(tf.ones_like(loss))
+        gradients = tape.gradient(loss, variables, output_gradients=scale)
+        self._check_gradients(name, variables, gradients)
+        if self._run.dry_gradients is not None:
+            pairs = zip(variables, gradients, strict=True)
+            self._run.dry_gradients.update({v.path: g / scale for v, g in pairs})
+            return
+        optimizer.apply(gradients, variables)
+
+    def update_targets(self) -> None:
+        """Lets the target networks follow, by the rule of `TargetUpdate`."""
+        if self._run.dry_gradients is None:
+            self._run.target_update.apply(self._target_pairs(), *self._run.engine.clock)
+
+    def report_td_error(self, td_error: Any) -> None:
+        """Hands `[B]` TD errors to a memory that samples by them."""
+        self._run.engine.td_error = td_error
+
+    def track(self, **values: Any) -> dict[str, Any]:
+        """Adds numbers to the epoch's means, which `fit` logs under these names.
+
+        Args:
+            **values: tensors of any shape; their mean counts.
+
+        Returns:
+            The means of this batch by name.
+        """
+        means = {}
+        for name, value in values.items():
+            means[name] = tf.reduce_mean(tf.cast(value, tf.float32))
+            if name not in self._run.trackers:
+                with tf.init_scope():
+                    self._run.trackers[name] = keras.metrics.Mean(name=name)
+            if self._run.dry_gradients is None:
+                self._run.trackers[name].update_state(means[name])
+        return means
+
+    # ------------------------------------------------------ networks, optimizers
+
+    def bind(self, observation_space: Any, action_space: Any) -> None:
+        """Fixes the spaces and builds all networks. Done by `from_env` and `fit`.
+
+        Raises:
+            ValueError: for spaces or networks that cannot work, or spaces other than
+                those bound before. The agent is unchanged then.
+        """
+        run = self._run
+        if run.observation_space is not None:
+            self._check_same_spaces(observation_space, action_space)
+            return
+        spaces.check_observation_space(observation_space)
+        self.check_action_space(action_space)
+        run.observation_space, run.action_space = observation_space, action_space
+        run.action_units = ActionUnits(action_space)
+        try:
+            self._build_networks(encoding.inputs(observation_space))
+        except BaseException:
+            run.observation_space = run.action_space = run.action_units = None
+            raise
+        self._build_optimizers()
+
+    def _check_same_spaces(self, observation_space: Any, action_space: Any) -> None:
+        pairs = (
+            ("observation", self._run.observation_space, observation_space),
+            ("action", self._run.action_space, action_space),
+        )
+        for kind, own, given in pairs:
+            difference = spaces.describe_difference(own, given)
+            if difference:
+                raise ValueError(
+                    f"This agent was made for another {kind} space: {difference}. Make "
+                    "a new agent for this environment, or wrap the environment."
+                )
+        # Bounds may differ in Box observations, but actions are scaled by theirs.
+        own = self._run.action_space
+        if not self._run.action_units.is_discrete and not (
+            np.array_equal(own.low, action_space.low)
+            and np.array_equal(own.high, action_space.high)
+        ):
+            raise ValueError(
+                f"This agent was made for other action bounds: {own} against "
+                f"{action_space}."
+            )
+
+    def _build_networks(self, observation: Any) -> None:
+        for name in self.trained:
+            network = getattr(self, name)
+            checks.check_layout(network, name)
+            checks.check_stateless(network, name)
+        self.check_networks(observation)
+        for name, target_name in self.targets.items():
+            online = getattr(self, name)
+            if getattr(self, target_name, None) is None:
+                setattr(self, target_name, checks.clone(online, name))
+            arguments.check_separate(
+                online, getattr(self, target_name), name, target_name
+            )
+        # Builds what is left: Keras restores optimizers only of a called model.
+        self(observation)
+        self.build_targets(observation)
+        for target, online in self._target_pairs():
+            checks.copy_weights(online, target)
+            target.trainable = False
+
+    def build_targets(self, observation: Any) -> None:
+        """Calls target networks once, with symbolic observations."""
+        for target_name in self.targets.values():
+            getattr(self, target_name)(observation)
+
+    def _target_pairs(self) -> list[tuple[keras.Model, keras.Model]]:
+        return [
+            (getattr(self, target), getattr(self, online))
+            for online, target in self.targets.items()
+        ]
+
+    def _build_optimizers(self) -> None:
+        """Gives every optimizer its network's variables, once both are there.
+
+        An unbuilt optimizer would drop the state that is loaded into it.
+        """
+        if not self.compiled or self._run.observation_space is None:
+            return
+        for name, optimizer_name in self.trained.items():
+            variables = getattr(self, name).trainable_variables
+            if not variables:
+                raise ValueError(
+                    f"`{name}` has no trainable variable, so it cannot learn. Set "
+                    "`trainable = True` on at least one of its layers before `compile`."
+                )
+            optimizer = getattr(self, optimizer_name)
+            if optimizer.built:
+                arguments.check_optimizer(optimizer, optimizer_name, variables)
+            else:
+                optimizer.build(variables)
+
+    def _optimizer_of(self, network: keras.Model) -> tuple[str, Any]:
+        for name, optimizer_name in self.trained.items():
+            if getattr(self, name) is network:
+                return name, getattr(self, optimizer_name)
+        raise ValueError(
+            f"The network {network.name!r} is none of those that learn: "
+            f"{list(self.trained)}."
+        )
+
+    @staticmethod
+    def _check_gradients(name: str, variables: list, gradients: list) -> None:
+        missing = [
+            variable.path
+            for variable, gradient in zip(variables, gradients, strict=True)
+            if gradient is None
+        ]
+        if not missing:
+            return
+        extent = "any variable" if len(missing) == len(variables) else "these variables"
+        raise ValueError(
+            f"No gradient reaches {extent} of `{name}`: {', '.join(missing)}. The loss "
+            "does not depend on them in a differentiable way. Look for a forward pass "
+            "outside the `GradientTape`, for NumPy, `argmax` or a cast to integers on "
+            "the way, for a critic whose output does not depend on the action, or for a "
+            "layer that is never called (freeze it: `layer.trainable = False`)."
+        )
+
+    # ------------------------------------------------------------------ compiling
+
+    def _compile(
+        self,
+        optimizers: dict[str, Any],
+        *,
+        loss: Any,
+        metrics: Any = None,
+        memory: Any = None,
+        exploration: Any = None,
+        target_update: TargetUpdate | None = None,
+        updates_per_step: float | None = None,
+        warmup_steps: int | None = None,
+        steps_per_execution: int | None = None,
+        run_eagerly: bool = False,
+        jit_compile: bool | str = "auto",
+    ) -> None:
+        """What the `compile` of every replay agent comes down to."""
+        optimizers = arguments.separate_optimizers(optimizers)
+        ups = 1.0 if updates_per_step is None else float(updates_per_step)
+        warmup = 1_000 if warmup_steps is None else int(warmup_steps)
+        # `or` would replace an empty memory, whose length is 0.
+        memory = self._run.memory if memory is None else memory
+        memory = arguments.check_memory(memory, warmup)
+        if not ups > 0:
+            raise ValueError(f"`updates_per_step` must be above 0. Received: {ups}.")
+        if steps_per_execution is not None and steps_per_execution < 1:
+            raise ValueError(
+                "`steps_per_execution` must be at least 1. "
+                f"Received: {steps_per_execution}."
+            )
+        if warmup < 0:
+            raise ValueError(
+                f"`warmup_steps` must not be negative. Received: {warmup}."
+            )
+        first = next(iter(optimizers))
+        super().compile(
+            optimizer=optimizers[first],
+            loss=loss,
+            metrics=metrics,
+            run_eagerly=run_eagerly,
+            jit_compile=False if jit_compile == "auto" or run_eagerly else jit_compile,
+        )
+        for name, optimizer in optimizers.items():
+            if name != first:
+                setattr(self, name, optimizer)
+        run = self._run
+        run.compile_arguments = {
+            **{name: getattr(self, name) for name in optimizers},
+            "loss": loss,
+            "metrics": metrics,
+            "memory": memory,
+            "exploration": exploration,
+            "updates_per_step": updates_per_step,
+            "warmup_steps": warmup_steps,
+            "steps_per_execution": steps_per_execution,
+            "run_eagerly": run_eagerly,
+            "jit_compile": jit_compile,
+        }
+        run.loss, run.has_metrics = arguments.loss_object(loss), bool(metrics)
+        run.memory, run.exploration = memory, exploration
+        run.target_update = target_update or run.target_update
+        run.updates_per_step, run.warmup_steps = ups, warmup
+        run.configured_execution = steps_per_execution
+        run.engine, run.trackers = None, {}
+        if run.session is not None and run.session.generator.memory is not memory:
+            run.session = None
+        self._build_optimizers()
+
+    def get_compile_config(self) -> dict[str, Any]:
+        """How the agent was compiled, as saved in `.keras`."""
+        if not self.compiled:
+            return {}
+        arguments = {**self._run.compile_arguments, "target_update": self.target_update}
+        return {
+            name: keras.saving.serialize_keras_object(value)
+            for name, value in arguments.items()
+        }
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles as `get_compile_config` says; called by `load_model`."""
+        arguments = {
+            name: keras.saving.deserialize_keras_object(value)
+            for name, value in config.items()
+        }
+        target_update = arguments.pop("target_update")
+        self.compile(**arguments)
+        self.target_update = target_update
+
+    def make_engine(self) -> Engine:
+        networks = [getattr(self, name) for name in self.trained]
+        run, eagerly = self._run, self.run_eagerly
+        auto = run.compile_arguments.get("jit_compile", "auto")
+        run.engine = Engine(
+            self.policy,
+            self.train_step,
+            self.get_metrics_result,
+            jit_compile=not eagerly and resolve_jit_compile(auto, networks),
+            run_eagerly=eagerly,
+        )
+        if run.has_metrics:
+            # Metrics make their variables on first use, which a loop may not.
+            one = tf.zeros((1, 1))
+            self.compute_metrics(None, one, one)
+            self.reset_metrics()
+        return run.engine
+
+    def _engine(self) -> Engine:
+        if self._run.engine is None:
+            self.make_engine()
+        return self._run.engine
+
+    def learn(self, stack: Any, n: int) -> tuple[dict[str, Any], Any]:
+        """Takes the first `n` gradient steps of a stack, in one compiled call.
+
+        Args:
+            stack: `(batches, step, previous)`, see `ReplayGenerator`.
+            n: how many minibatches are due.
+
+        Returns:
+            `(logs, td_errors)`: means so far, and `[K, B]` for a memory that samples
+            by TD errors.
+        """
+        self._rehearse(stack[0])
+        results = self._engine().learn(*stack, n)
+        self._run.progress.gradient_steps += n
+        return results
+
+    def _rehearse(self, batches: Transition) -> None:
+        """Runs one minibatch without effect before the first one counts.
+
+        Mistakes in a `train_step` show as plain Python, before anything has changed;
+        and the metrics' variables are made, which would cost a second compilation.
+        """
+        engine = self._engine()
+        if not engine.rehearsed:
+            with self._dry_run():
+                engine.run_one(batches, np.zeros(1), np.zeros(1), 0)
+            engine.rehearsed = True
+
+    @contextlib.contextmanager
+    def _dry_run(self) -> Iterator[dict[str, Any]]:
+        """Lets `train_step` run without changing anything; collects the gradients."""
+        saved = [(v, v.numpy()) for v in self.non_trainable_variables]
+        self._run.dry_gradients = {}
+        try:
+            yield self._run.dry_gradients
+        finally:
+            self._run.dry_gradients = None
+            for variable, value in saved:
+                variable.assign(value)
+
+    @property
+    def metrics(self) -> list:
+        """One mean per tracked number, and the metrics of `compile`."""
+        own = self._run.trackers
+        return [
+            *own.values(),
+            *(
+                metric
+                for metric in super().metrics
+                if metric.name not in own and metric.name != "loss"
+            ),
+        ]
+
+    # -------------------------------------------------- by hand, and for a look
+
+    def train_on_batch(self, batch: Transition) -> dict[str, float]:
+        """Learns once from a batch of transitions, without an environment.
+
+        Args:
+            batch: `Transition` as `memory.sample(batch_size)` returns it, `[B, ...]`
+                or `[K, B, ...]` leaves, with actions in the env's units.
+
+        Returns:
+            This batch's numbers by name. A `TargetUpdate(period=…)` counts the calls.
+        """
+        self._check_bound("train_on_batch", compiled=True)
+        stack = self._as_stack(batch)
+        count, done = len(stack.reward), self._run.progress.gradient_steps
+        due = done + 1 + np.arange(count, dtype=np.int64)
+        self.reset_metrics()
+        logs, _ = self.learn((stack, due, due - 1), count)
+        return {name: float(value) for name, value in logs.items()}
+
+    def gradient_norms(self, batch: Transition) -> dict[str, float]:
+        """Norm of the gradient of every trainable variable; nothing changes.
+
+        Args:
+            batch: as in `train_on_batch`.
+
+        Returns:
+            Norms by the variable's path, in the order of the networks' layers.
+        """
+        self._check_bound("gradient_norms", compiled=True)
+        stack = self._as_stack(batch)
+        with self._dry_run() as gradients:
+            self._engine().run_one(stack, np.zeros(1), np.zeros(1), 0)
+        return {path: float(tf.norm(value)) for path, value in gradients.items()}
+
+    def _as_stack(self, batch: Transition) -> Transition:
+        """`[K, B, ...]` leaves with actions in network units."""
+        if not isinstance(batch, Transition):
+            raise TypeError(
+                "A batch is a `keras_rl2x.types.Transition`, as `memory.sample` returns "
+                f"it. Received: {type(batch).__name__}."
+            )
+        batch = batch._replace(action=self.action_units.to_network(batch.action))
+        if np.ndim(batch.reward) == 1:
+            batch = Transition(*(_expand(leaf) for leaf in batch))
+        return batch
+
+    # ------------------------------------------------------------ saving, loading
+
+    def get_build_config(self) -> None:
+        """Nothing: `from_config` builds the agent from its spaces."""
+
+    def save_own_variables(self, store: Any) -> None:
+        """Saves what is no weight: counters, random streams, exploration."""
+        run = self._run
+        state = {
+            "progress": vars(run.progress),
+            "streams": run.streams.get_state(),
+            "exploration": run.exploration.get_state() if run.exploration else {},
+        }
+        store["state"] = np.frombuffer(json.dumps(state).encode(), np.uint8)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Takes back what `save_own_variables` gave."""
+        if "state" not in store.keys():  # noqa: SIM118  (an HDF5 group)
+            raise ValueError("This file does not hold the state of an agent.")
+        state = json.loads(bytes(np.asarray(store["state"], np.uint8)))
+        run = self._run
+        # Read first, assign last: a damaged file changes nothing.
+        progress, streams = Progress(**state["progress"]), RandomStreams()
+        streams.set_state(state["streams"])
+        if run.exploration is not None:
+            run.exploration.set_state(state["exploration"])
+        run.progress, run.streams, run.session = progress, streams, None
+
+    def load_weights(
+        self, filepath: Any, skip_mismatch: bool = False, **kwargs
+    ) -> None:
+        """Loads all networks, optimizers and counters, or changes nothing.
+
+        Args:
+            filepath: what `save_weights` or `save` wrote.
+            skip_mismatch: as in Keras.
+            **kwargs: as in Keras.
+
+        Raises:
+            ValueError: if the file does not fit; the agent is as before then.
+        """
+        self._check_bound("load_weights")
+        variables = [*self.variables, *self._optimizer_variables()]
+        before = [(variable, variable.numpy()) for variable in variables]
+        state = (self._run.progress, self._run.streams, self._run.session)
+        try:
+            super().load_weights(filepath, skip_mismatch=skip_mismatch, **kwargs)
+        except BaseException:
+            for variable, value in before:
+                variable.assign(value)
+            self._run.progress, self._run.streams, self._run.session = state
+            raise
+
+    def _optimizer_variables(self) -> list:
+        if not self.compiled:
+            return []
+        optimizers = [getattr(self, name) for name in self.trained.values()]
+        return [variable for each in optimizers for variable in each.variables]
+
+    # ----------------------------------------------------------------- properties
+
+    @property
+    def env_steps(self) -> int:
+        """Environment transitions taken so far, warm-up included."""
+        return self._run.progress.env_steps
+
+    @property
+    def gradient_steps(self) -> int:
+        """Gradient steps taken so far."""
+        return self._run.progress.gradient_steps
+
+    @property
+    def progress(self) -> Progress:
+        """All counters."""
+        return self._run.progress
+
+    @property
+    def memory(self) -> Any:
+        """The replay memory."""
+        return self._run.memory
+
+    @property
+    def exploration(self) -> Any:
+        """The exploration rule."""
+        return self._run.exploration
+
+    @property
+    def action_units(self) -> ActionUnits:
+        """Conversion between the env's actions and the networks'."""
+        return self._run.action_units
+
+    @property
+    def observation_space(self) -> Any:
+        """Space of one observation, or `None` before it is known."""
+        return self._run.observation_space
+
+    @property
+    def action_space(self) -> Any:
+        """Space of one action, or `None` before it is known."""
+        return self._run.action_space
+
+    @property
+    def target_update(self) -> TargetUpdate:
+        """The rule of the target networks."""
+        return self._run.target_update
+
+    @target_update.setter
+    def target_update(self, rule: TargetUpdate) -> None:
+        if rule is not self._run.target_update:
+            self._run.target_update = rule
+            self.train_function = None  # the old rule is part of what is compiled
+
+    def _check_bound(self, method: str, compiled: bool = False) -> None:
+        if self._run.observation_space is None:
+            raise ValueError(
+                f"`{method}` needs the env's spaces, which this agent does not know "
+                "yet: make it with `from_env(env)`, or call `fit(env)` or "
+                "`evaluate(env)` first."
+            )
+        if compiled and not self.compiled:
+            raise ValueError(f"Call `compile()` before `{method}`.")
+
+
+def _is_function(value: Any) -> bool:
+    """A function in any form that Keras sets on a model: partials, `tf.function`s."""
+    return isinstance(value, functools.partial) or hasattr(value, "python_function")
+
+
+def _expand(leaf: Any) -> Any:
+    if isinstance(leaf, dict):
+        return {name: np.asarray(part)[None] for name, part in leaf.items()}
+    return None if leaf is None else np.asarray(leaf)[None]
