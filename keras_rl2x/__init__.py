@@ -24,6 +24,7 @@ from keras_rl2x.agents import Agent
 from keras_rl2x.memories import ReplayMemory
 
 __all__ = [
+    "__version__",
     "DDPG",
     "DQN",
     "Agent",

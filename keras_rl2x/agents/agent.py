@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 from typing import ClassVar
 
+import gymnasium as gym
 import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_rl2x import export as exporting
 from keras_rl2x.agents import arguments
+from keras_rl2x.agents.defaults import Defaults
 from keras_rl2x.agents.learner import Learner
 from keras_rl2x.agents.session import Session
 from keras_rl2x.callbacks import TargetUpdate
@@ -21,6 +23,11 @@ from keras_rl2x.callbacks.validation import Validation
 from keras_rl2x.envs import spaces
 from keras_rl2x.experience import run_episodes
 from keras_rl2x.experience.evaluation import MAX_STEPS
+from keras_rl2x.exploration import EpsilonGreedy
+from keras_rl2x.exploration import GaussianNoise
+from keras_rl2x.exploration.epsilon_greedy import greedy_actions
+from keras_rl2x.layers import ActionRescaling
+from keras_rl2x.layers import GreedyAction
 from keras_rl2x.types import Transition
 
 
@@ -34,7 +41,8 @@ class Agent(Learner):
     - `targets`: for each online network's attribute, that of its target network;
     - `policy(observation, training)`: `[B, A]`, Q-values or actions in `[-1, 1]`;
     - `train_step(batch)`: target, loss, gradients, metrics;
-    - `check_action_space`, `default_exploration`, `get_config`.
+    - `actions`: `"discrete"` or `"continuous"`;
+    - `get_config`, and `defaults` where the general ones do not fit.
 
     Args:
         gamma: float in `[0, 1]`, discount per env step. Higher looks further ahead
@@ -44,7 +52,7 @@ class Agent(Learner):
         name: as in Keras.
     """
 
-    default_batch_size: ClassVar[int] = 64
+    actions: ClassVar[str] = "discrete"  # or "continuous"
 
     # ------------------------------------------------------------- the algorithm
 
@@ -53,27 +61,60 @@ class Agent(Learner):
         raise NotImplementedError
 
     def call(self, observation: Any, training: bool = False) -> Any:
-        """What the policy says about a batch of observations."""
-        return self.policy(observation, training=training)
+        """What the policy says: Q-values, or actions in the env's units."""
+        values = self.policy(observation, training=training)
+        if self.actions == "discrete":
+            return values
+        space = self.action_space
+        shaped = keras.ops.reshape(values, (-1, *space.shape))
+        return ActionRescaling(space.low, space.high)(shaped)
 
-    def greedy(self, observation: Any, action_mask: Any = None) -> np.ndarray:
+    def defaults(self) -> Defaults:
+        """Settings that `compile()` and `fit()` use where they are given none."""
+        return Defaults(
+            optimizers=dict.fromkeys(self.trained.values(), 5e-4),
+            exploration=EpsilonGreedy(0.1)
+            if self.actions == "discrete"
+            else GaussianNoise(0.1),
+        )
+
+    def greedy(
+        self, observation: Any, action_mask: np.ndarray | None = None
+    ) -> np.ndarray:
         """Best actions for a batch, in network units: `[B]` int or `[B, A]` float."""
-        raise NotImplementedError
+        values = self.infer(observation)
+        if self.actions == "continuous":
+            return values
+        return greedy_actions(values, action_mask)
 
     def check_action_space(self, space: Any) -> None:
         """Raises for action spaces that the algorithm cannot handle."""
-        raise NotImplementedError
+        check = {
+            "discrete": spaces.check_discrete_actions,
+            "continuous": spaces.check_continuous_actions,
+        }[self.actions]
+        check(space, type(self).__name__)
 
     def check_networks(self, observation: Any) -> None:
         """Raises for networks of the wrong shape, given symbolic observations."""
 
-    def default_exploration(self) -> Any:
-        """The exploration rule of `compile()` without one."""
-        raise NotImplementedError
-
     def exported_outputs(self, observation: Any, action_mask: Any) -> dict[str, Any]:
-        """Outputs of the exported policy, from symbolic inputs."""
-        raise NotImplementedError
+        """Outputs of the exported policy, from symbolic inputs.
+
+        Args:
+            observation: symbolic raw observations.
+            action_mask: symbolic `[B, A]` bool, or `None`.
+
+        Returns:
+            `action` in the env's units, and `q_values` for discrete actions.
+        """
+        values, space = self.policy(observation, training=False), self.action_space
+        if self.actions == "discrete":
+            choice = GreedyAction(int(space.start), name="action")
+            return {"action": choice(values, action_mask), "q_values": values}
+        action = keras.layers.Reshape(space.shape)(values)
+        rescaling = ActionRescaling(space.low, space.high, name="action")
+        return {"action": rescaling(action)}
 
     def train_step(self, batch: Transition) -> dict[str, Any]:
         """Learns from one minibatch. Runs compiled.
@@ -145,7 +186,7 @@ class Agent(Learner):
             self,
             env,
             int(steps_per_epoch),
-            batch_size or self.default_batch_size,
+            batch_size or self.defaults().batch_size,
             seed,
             already,
             last=self._run.session,
@@ -193,10 +234,6 @@ class Agent(Learner):
                     "in the training env would break its episode. Make a second one "
                     "with `gymnasium.make`."
                 )
-
-    def default_steps_per_execution(self) -> int:
-        """Env steps per compiled call where `compile` was given none."""
-        return 32
 
     def _callbacks(
         self, callbacks, env, episodes, every, seed, steps, epochs, verbose
@@ -252,10 +289,6 @@ class Agent(Learner):
         self._run.memory = self._run.compile_arguments["memory"] = memory
         return self.progress.epoch, self.progress.epoch_steps
 
-    def default_steps_per_execution(self) -> int:
-        """Env steps per compiled call where `compile` was given none."""
-        return 32
-
     # --------------------------------------------------------- acting, evaluating
 
     def explore(
@@ -271,7 +304,7 @@ class Agent(Learner):
         Returns:
             `[N]` int or `[N, A]` float.
         """
-        policy = _LazyPolicy(self._engine().act, observation, self.action_units.size)
+        policy = _LazyPolicy(self.infer, observation, self.action_units.size)
         return self.exploration(policy, step, self._run.streams.explore, action_mask)
 
     def act(self, observation: Any, action_mask: Any = None) -> Any:
@@ -300,26 +333,22 @@ class Agent(Learner):
         return int(action[0]) if self.action_units.is_discrete else action[0]
 
     def _as_batch(self, observation: Any) -> tuple[Any, bool]:
-        space = self._run.observation_space
-        parts = spaces.leaves(space)
-        given = observation if isinstance(observation, dict) else {None: observation}
-        if isinstance(observation, dict) != hasattr(space, "spaces") or (
-            isinstance(observation, dict) and set(observation) != set(parts)
+        """A batch of observations in the space's dtype, and whether it was a single."""
+        space = self.observation_space
+        names = set(spaces.leaves(space))
+        is_dict = isinstance(space, gym.spaces.Dict)
+        if isinstance(observation, dict) != is_dict or (
+            is_dict and set(observation) != names
         ):
-            raise ValueError(
-                f"The observation does not fit the space {space}. Received: "
-                f"{sorted(observation) if isinstance(observation, dict) else type(observation)}."
-            )
+            got = sorted(observation) if isinstance(observation, dict) else "an array"
+            raise ValueError(f"The observation does not fit {space}. Received: {got}.")
         singles = []
 
         def convert(part: Any, value: Any) -> np.ndarray:
             array = np.asarray(value)
             single = array.shape == part.shape
-            if (
-                not single
-                and array.shape[1:] != part.shape
-                or array.dtype.kind in "OUS"
-            ):
+            fits = single or array.shape[1:] == part.shape and array.ndim > 0
+            if not fits or array.dtype.kind in "OUS":
                 raise ValueError(
                     f"Expected one observation of shape {part.shape} or a batch of "
                     f"shape {('batch', *part.shape)}. Received shape: {array.shape}."
@@ -327,9 +356,7 @@ class Agent(Learner):
             singles.append(single)
             return (array[None] if single else array).astype(part.dtype, copy=False)
 
-        del given
-        batch = spaces.map_observation(convert, space, observation)
-        return batch, all(singles)
+        return spaces.map_observation(convert, space, observation), all(singles)
 
     def evaluate(
         self,
@@ -396,7 +423,7 @@ class Agent(Learner):
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Where the last `fit` spent its time: acting, environment, memory, updating."""
+        """Seconds of the last `fit` by kind of work."""
         session = self._run.session
         return {} if session is None else dict(session.generator.timer.seconds)
 
@@ -473,10 +500,10 @@ class Agent(Learner):
 class _LazyPolicy:
     """The policy's output for one batch, computed if asked for."""
 
-    def __init__(self, act: Callable, observation: Any, size: int):
-        self._act, self._observation = act, observation
+    def __init__(self, infer: Callable, observation: Any, size: int):
+        self._infer, self._observation = infer, observation
         parts = observation if isinstance(observation, dict) else {"": observation}
         self.shape = (len(next(iter(parts.values()))), size)
 
     def __call__(self) -> np.ndarray:
-        return self._act(self._observation)
+        return self._infer(self._observation)

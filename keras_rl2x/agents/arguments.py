@@ -6,6 +6,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_rl2x.agents.defaults import Defaults
+from keras_rl2x.exploration import Exploration
 from keras_rl2x.memories import ReplayMemory
 
 
@@ -26,15 +28,63 @@ def check_separate(online: Any, target: Any, name: str, target_name: str) -> Non
         )
 
 
-def separate_optimizers(optimizers: dict[str, Any]) -> dict[str, Any]:
-    """Optimizers from names, configs or objects, each for one network."""
-    made = {name: keras.optimizers.get(value) for name, value in optimizers.items()}
+def separate_optimizers(
+    optimizers: dict[str, Any], trained: dict[str, str], defaults: Defaults
+) -> dict[str, keras.optimizers.Optimizer]:
+    """Optimizers from names, configs, objects or the defaults, one for each network.
+
+    Raises:
+        TypeError: for an unknown argument.
+        ValueError: if two of them are one object.
+    """
+    unknown = set(optimizers) - set(trained.values())
+    if unknown:
+        raise TypeError(
+            f"`compile` got an unexpected argument {sorted(unknown)[0]!r}; the "
+            f"optimizers of this agent are {list(trained.values())}."
+        )
+    made = {}
+    for name in trained.values():
+        given = optimizers.get(name)
+        if given is None:
+            made[name] = defaults.optimizer(name)
+        else:
+            made[name] = keras.optimizers.get(given)
     if len({id(optimizer) for optimizer in made.values()}) < len(made):
         raise ValueError(
             f"{' and '.join(f'`{name}`' for name in made)} are the same object, but an "
             "optimizer keeps a state for the variables of one network. Make two."
         )
     return made
+
+
+def check_exploration(exploration: Any, defaults: Defaults) -> Exploration:
+    """The exploration rule to use, checked.
+
+    Raises:
+        TypeError: if it is no exploration rule.
+    """
+    if exploration is None:
+        return defaults.exploration
+    if not isinstance(exploration, Exploration):
+        raise TypeError(
+            "`exploration` must be an object of `keras_rl2x.exploration`, for "
+            f"example `EpsilonGreedy(0.1)`. Received: {exploration!r}."
+        )
+    return exploration
+
+
+def check_compile(updates_per_step: Any, warmup_steps: Any, execution: Any) -> None:
+    """Raises for numbers out of range."""
+    if not updates_per_step > 0:
+        raise ValueError(
+            f"`updates_per_step` must be above 0. Received: {updates_per_step}."
+        )
+    if warmup_steps < 0:
+        raise ValueError(
+            f"`warmup_steps` must not be negative. Received: {warmup_steps}."
+        )
+    check_count("steps_per_execution", execution)
 
 
 def check_optimizer(optimizer: Any, name: str, variables: list) -> None:

@@ -4,17 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from keras_rl2x import networks
 from keras_rl2x import ops
 from keras_rl2x.agents.agent import Agent
+from keras_rl2x.agents.defaults import Defaults
 from keras_rl2x.callbacks import TargetUpdate
 from keras_rl2x.envs import spaces
 from keras_rl2x.exploration import GaussianNoise
-from keras_rl2x.exploration import exploration as exploration_module
-from keras_rl2x.layers import ActionRescaling
 from keras_rl2x.networks import checks
 from keras_rl2x.types import Transition
 
@@ -58,7 +56,7 @@ class DDPG(Agent):
 
     trained = {"critic": "optimizer", "actor": "actor_optimizer"}
     targets = {"critic": "target_critic", "actor": "target_actor"}
-    default_batch_size = 256
+    actions = "continuous"
 
     def __init__(
         self,
@@ -108,69 +106,34 @@ class DDPG(Agent):
         agent.bind(observation_space, action_space)
         return agent
 
-    def compile(
-        self,
-        optimizer: Any = None,
-        actor_optimizer: Any = None,
-        loss: Any = None,
-        metrics: Any = None,
-        memory: Any = None,
-        exploration: Any = None,
-        updates_per_step: float | None = None,
-        warmup_steps: int | None = None,
-        steps_per_execution: int | None = None,
-        run_eagerly: bool = False,
-        jit_compile: bool | str = "auto",
-    ) -> None:
-        """Says how to learn. Every argument has a measured default.
-
-        Args:
-            optimizer: Keras optimizer of the critic; defaults to `Adam(1e-3)`.
-            actor_optimizer: of the actor, another object; defaults to `Adam(1e-4)`.
-                Slower than the critic's, so that the actor climbs a critic that has
-                settled.
-            loss: Keras loss of the critic; defaults to the mean squared error.
-            metrics: Keras metrics of the critic's targets and values.
-            memory: defaults to the present one, or `ReplayMemory(100_000)`.
-            exploration: defaults to `GaussianNoise(0.1)`, in units of the half-range.
-            updates_per_step: gradient steps per env step; defaults to 1.
-            warmup_steps: steps with uniformly random actions before learning; defaults
-                to 1 000.
-            steps_per_execution: env steps per compiled call. Bigger is faster.
-            run_eagerly: compile nothing, for debugging.
-            jit_compile: use XLA; `"auto"` does without convolutions.
-        """
-        if optimizer is None:
-            optimizer = keras.optimizers.Adam(1e-3)
-        if actor_optimizer is None:
-            actor_optimizer = keras.optimizers.Adam(1e-4)
-        self._compile(
-            {"optimizer": optimizer, "actor_optimizer": actor_optimizer},
-            loss=keras.losses.MeanSquaredError() if loss is None else loss,
-            metrics=metrics,
-            memory=memory,
-            exploration=exploration_module.get(exploration, self.default_exploration),
-            target_update=self.target_update or TargetUpdate(tau=0.005),
-            updates_per_step=updates_per_step,
-            warmup_steps=warmup_steps,
-            steps_per_execution=steps_per_execution,
-            run_eagerly=run_eagerly,
-            jit_compile=jit_compile,
+    def defaults(self) -> Defaults:
+        """Measured settings."""
+        return Defaults(
+            # The actor is slower, so that it climbs a critic that has settled.
+            optimizers={"optimizer": 1e-3, "actor_optimizer": 1e-4},
+            loss=keras.losses.MeanSquaredError(),
+            exploration=GaussianNoise(0.1),
+            target_update=TargetUpdate(tau=0.005),
+            batch_size=256,
         )
 
-    def default_exploration(self) -> GaussianNoise:
-        """Gaussian noise of a tenth of the half-range."""
-        return GaussianNoise(0.1)
+    def compile(
+        self, optimizer: Any = None, actor_optimizer: Any = None, **kwargs: Any
+    ) -> None:
+        """Says how to learn. What is left out is taken from `defaults()`.
+
+        Args:
+            optimizer: Keras optimizer of the critic.
+            actor_optimizer: of the actor, another object.
+            **kwargs: as in `Agent.compile`.
+        """
+        super().compile(optimizer, actor_optimizer=actor_optimizer, **kwargs)
 
     # ------------------------------------------------------------ the algorithm
 
     def policy(self, observation: Any, training: bool = False) -> Any:
         """The actor's actions in `[-1, 1]`, `[B, A]`."""
         return self.actor(observation, training=training)
-
-    def call(self, observation: Any, training: bool = False) -> Any:
-        """The actor's actions in the env's units, `[B, *action shape]`."""
-        return self._to_env_units(self.policy(observation, training=training))
 
     def train_step(self, batch: Transition) -> dict[str, Any]:
         """One step of the critic, then one of the actor."""
@@ -214,16 +177,7 @@ class DDPG(Agent):
         values = checks.call_critic(critic, observation, action, training=training)
         return values[:, 0]
 
-    def greedy(self, observation: Any, action_mask: Any = None) -> np.ndarray:
-        """The actor's actions, `[B, A]`."""
-        del action_mask
-        return self._engine().act(observation)
-
     # ------------------------------------------------------------------- checks
-
-    def check_action_space(self, space: Any) -> None:
-        """Raises unless actions are a bounded Box of floats."""
-        spaces.check_continuous_actions(space, type(self).__name__)
 
     def check_networks(self, observation: Any) -> None:
         """Raises unless actor and critic fit each other and the spaces."""
@@ -251,20 +205,6 @@ class DDPG(Agent):
         checks.call_critic(self.target_critic, observation, action)
 
     # --------------------------------------------------------- saving, exporting
-
-    def _to_env_units(self, action: Any) -> Any:
-        space = self.action_space
-        shaped = keras.ops.reshape(action, (-1, *space.shape))
-        return ActionRescaling(space.low, space.high)(shaped)
-
-    def exported_outputs(self, observation: Any, action_mask: Any) -> dict[str, Any]:
-        """`action` in the env's units."""
-        del action_mask
-        space = self.action_space
-        action = self.actor(observation, training=False)
-        action = keras.layers.Reshape(space.shape)(action)
-        rescaling = ActionRescaling(space.low, space.high, name="action")
-        return {"action": rescaling(action)}
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments and the spaces."""

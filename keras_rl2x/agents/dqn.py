@@ -4,18 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from keras_rl2x import networks
 from keras_rl2x import ops
 from keras_rl2x.agents.agent import Agent
+from keras_rl2x.agents.defaults import Defaults
 from keras_rl2x.callbacks import TargetUpdate
 from keras_rl2x.envs import spaces
 from keras_rl2x.exploration import EpsilonGreedy
-from keras_rl2x.exploration import exploration as exploration_module
-from keras_rl2x.exploration.epsilon_greedy import greedy_actions
-from keras_rl2x.layers import GreedyAction
 from keras_rl2x.networks import checks
 from keras_rl2x.types import Transition
 
@@ -106,75 +103,22 @@ class DQN(Agent):
         agent.bind(observation_space, action_space)
         return agent
 
-    def compile(
-        self,
-        optimizer: Any = None,
-        loss: Any = None,
-        metrics: Any = None,
-        memory: Any = None,
-        exploration: Any = None,
-        updates_per_step: float | None = None,
-        warmup_steps: int | None = None,
-        steps_per_execution: int | None = None,
-        run_eagerly: bool = False,
-        jit_compile: bool | str = "auto",
-    ) -> None:
-        """Says how to learn. Every argument has a measured default.
-
-        Args:
-            optimizer: Keras optimizer, with its own `clipnorm` (per variable) or
-                `global_clipnorm`; defaults to `Adam(5e-4)`, `Adam(1e-4)` for images.
-            loss: Keras loss of `[B, 1]` targets and values; defaults to Huber, whose
-                gradient is that of the TD error clipped to ±1.
-            metrics: Keras metrics of the same.
-            memory: defaults to the present one, or `ReplayMemory(100_000)`.
-            exploration: defaults to ε-greedy from 1 to 0.05 within 10 000 env steps
-                (to 0.01 within 100 000 for images).
-            updates_per_step: gradient steps per env step; defaults to 1 (1/4 for
-                images). Higher learns more from each step and takes longer.
-            warmup_steps: steps in memory before learning; defaults to 1 000 (10 000
-                for images). Higher starts from more varied data.
-            steps_per_execution: env steps per compiled call. Bigger is faster; the
-                ratio of updates to steps does not change.
-            run_eagerly: compile nothing, for debugging.
-            jit_compile: use XLA; `"auto"` does without convolutions.
-        """
-        images = self._sees_images()
-        if optimizer is None:
-            optimizer = keras.optimizers.Adam(1e-4 if images else 5e-4)
-        if updates_per_step is None and images:
-            updates_per_step = 0.25
-        if warmup_steps is None and images:
-            warmup_steps = 10_000
-        self._compile(
-            {"optimizer": optimizer},
-            loss=keras.losses.Huber() if loss is None else loss,
-            metrics=metrics,
-            memory=memory,
-            exploration=exploration_module.get(exploration, self.default_exploration),
-            target_update=self.target_update or self.default_target_update(),
-            updates_per_step=updates_per_step,
-            warmup_steps=warmup_steps,
-            steps_per_execution=steps_per_execution,
-            run_eagerly=run_eagerly,
-            jit_compile=jit_compile,
-        )
-
-    def _sees_images(self) -> bool:
-        return any(map(checks.is_convolution, checks.layers_of(self.network)))
-
-    def default_exploration(self) -> EpsilonGreedy:
-        """ε-greedy that decays linearly."""
-        steps, final = (100_000, 0.01) if self._sees_images() else (10_000, 0.05)
-        schedule = keras.optimizers.schedules.PolynomialDecay(1.0, steps, final)
-        return EpsilonGreedy(schedule)
-
-    def default_target_update(self) -> TargetUpdate:
-        """The target rule of an agent that was given none."""
-        return (
-            TargetUpdate(period=1_000)
-            if self._sees_images()
-            else TargetUpdate(tau=0.01)
+    def defaults(self) -> Defaults:
+        """Measured settings, for vectors or for images."""
+        decay = keras.optimizers.schedules.PolynomialDecay
+        if any(map(checks.is_convolution, checks.layers_of(self.network))):
+            return Defaults(
+                optimizers={"optimizer": 1e-4},
+                exploration=EpsilonGreedy(decay(1.0, 100_000, 0.01)),
+                target_update=TargetUpdate(period=1_000),
+                updates_per_step=0.25,
+                warmup_steps=10_000,
+                batch_size=32,
+            )
+        return Defaults(
+            optimizers={"optimizer": 5e-4},
+            exploration=EpsilonGreedy(decay(1.0, 10_000, 0.05)),
+            target_update=TargetUpdate(tau=0.01),
         )
 
     # ------------------------------------------------------------ the algorithm
@@ -216,15 +160,7 @@ class DQN(Agent):
         selector = self.network(next_observation, training=False)
         return ops.double_q_learning_value(q_values, selector, next_action_mask)
 
-    def greedy(self, observation: Any, action_mask: Any = None) -> np.ndarray:
-        """`argmax_a q(s, a)` over the allowed actions, `[B]`."""
-        return greedy_actions(self._engine().act(observation), action_mask)
-
     # ------------------------------------------------------------------- checks
-
-    def check_action_space(self, space: Any) -> None:
-        """Raises unless actions are Discrete."""
-        spaces.check_discrete_actions(space, type(self).__name__)
 
     def check_networks(self, observation: Any) -> None:
         """Raises unless the network gives one value per action."""
@@ -243,13 +179,6 @@ class DQN(Agent):
         checks.warn_if_squashed(self.network, "network")
 
     # --------------------------------------------------------- saving, exporting
-
-    def exported_outputs(self, observation: Any, action_mask: Any) -> dict[str, Any]:
-        """`action` in the env's numbering, and `q_values`."""
-        q_values = self.network(observation, training=False)
-        start = int(self.action_space.start)
-        action = GreedyAction(start, name="action")(q_values, action_mask)
-        return {"action": action, "q_values": q_values}
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments and the spaces."""

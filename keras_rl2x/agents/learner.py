@@ -121,7 +121,9 @@ class Learner(keras.Model):
         self._check_gradients(name, variables, gradients)
         if self._run.dry_gradients is not None:
             pairs = zip(variables, gradients, strict=True)
-            self._run.dry_gradients.update({v.path: g / scale for v, g in pairs})
+            self._run.dry_gradients.update(
+                {f"{name}/{v.path}": g / scale for v, g in pairs}
+            )
             return
         optimizer.apply(gradients, variables)
 
@@ -272,58 +274,72 @@ class Learner(keras.Model):
         extent = "any variable" if len(missing) == len(variables) else "these variables"
         raise ValueError(
             f"No gradient reaches {extent} of `{name}`: {', '.join(missing)}. The loss "
-            "does not depend on them in a differentiable way. Look for a forward pass "
-            "outside the `GradientTape`, for NumPy, `argmax` or a cast to integers on "
+            "does not depend on them in a differentiable way. Look for a forward "
+            "pass outside the `GradientTape`, for NumPy, `argmax` or a cast to integers on "
             "the way, for a critic whose output does not depend on the action, or for a "
             "layer that is never called (freeze it: `layer.trainable = False`)."
         )
 
     # ------------------------------------------------------------------ compiling
 
-    def _compile(
+    def compile(
         self,
-        optimizers: dict[str, Any],
-        *,
-        loss: Any,
+        optimizer: Any = None,
+        loss: Any = None,
         metrics: Any = None,
         memory: Any = None,
         exploration: Any = None,
-        target_update: TargetUpdate | None = None,
         updates_per_step: float | None = None,
         warmup_steps: int | None = None,
         steps_per_execution: int | None = None,
         run_eagerly: bool = False,
         jit_compile: bool | str = "auto",
+        **other_optimizers: Any,
     ) -> None:
-        """What the `compile` of every replay agent comes down to."""
-        optimizers = arguments.separate_optimizers(optimizers)
-        ups = 1.0 if updates_per_step is None else float(updates_per_step)
-        warmup = 1_000 if warmup_steps is None else int(warmup_steps)
-        # `or` would replace an empty memory, whose length is 0.
-        memory = self._run.memory if memory is None else memory
-        memory = arguments.check_memory(memory, warmup)
-        if not ups > 0:
-            raise ValueError(f"`updates_per_step` must be above 0. Received: {ups}.")
-        if steps_per_execution is not None and steps_per_execution < 1:
-            raise ValueError(
-                "`steps_per_execution` must be at least 1. "
-                f"Received: {steps_per_execution}."
-            )
-        if warmup < 0:
-            raise ValueError(
-                f"`warmup_steps` must not be negative. Received: {warmup}."
-            )
-        first = next(iter(optimizers))
+        """Says how to learn. What is left out is taken from `defaults()`.
+
+        Args:
+            optimizer: Keras optimizer, name or config. Clipping is its own:
+                `clipnorm` per variable, `global_clipnorm` over all.
+            loss: Keras loss of `[B, 1]` targets and values.
+            metrics: Keras metrics of the same.
+            memory: where steps are kept; without one the present memory stays, or a
+                `ReplayMemory()` is made.
+            exploration: rule of `keras_rl2x.exploration`.
+            updates_per_step: gradient steps per env step; fractions are exact in the
+                long run. Higher learns more from each step and takes longer.
+            warmup_steps: steps in memory before learning. Higher starts from more
+                varied data.
+            steps_per_execution: env steps per compiled call. Bigger is faster; the
+                ratio of updates to steps does not change.
+            run_eagerly: compile nothing, for debugging.
+            jit_compile: use XLA; `"auto"` does where it measured faster, which is
+                without convolutions.
+            **other_optimizers: of agents with several networks, by name.
+
+        Raises:
+            ValueError, TypeError: for what cannot work.
+        """
+        defaults = self.defaults()
+        optimizers = {"optimizer": optimizer, **other_optimizers}
+        optimizers = arguments.separate_optimizers(optimizers, self.trained, defaults)
+        loss = defaults.loss if loss is None else loss
+        exploration = arguments.check_exploration(exploration, defaults)
+        ups = _or(updates_per_step, defaults.updates_per_step)
+        warmup = _or(warmup_steps, defaults.warmup_steps)
+        execution = _or(steps_per_execution, defaults.steps_per_execution)
+        arguments.check_compile(ups, warmup, execution)
+        memory = arguments.check_memory(_or(memory, self._run.memory), warmup)
         super().compile(
-            optimizer=optimizers[first],
+            optimizer=optimizers["optimizer"],
             loss=loss,
             metrics=metrics,
             run_eagerly=run_eagerly,
             jit_compile=False if jit_compile == "auto" or run_eagerly else jit_compile,
         )
-        for name, optimizer in optimizers.items():
-            if name != first:
-                setattr(self, name, optimizer)
+        for name, other in optimizers.items():
+            if name != "optimizer":
+                setattr(self, name, other)
         run = self._run
         run.compile_arguments = {
             **{name: getattr(self, name) for name in optimizers},
@@ -339,9 +355,9 @@ class Learner(keras.Model):
         }
         run.loss, run.has_metrics = arguments.loss_object(loss), bool(metrics)
         run.memory, run.exploration = memory, exploration
-        run.target_update = target_update or run.target_update
-        run.updates_per_step, run.warmup_steps = ups, warmup
-        run.configured_execution = steps_per_execution
+        run.target_update = _or(run.target_update, defaults.target_update)
+        run.updates_per_step, run.warmup_steps = float(ups), int(warmup)
+        run.configured_execution = int(execution)
         run.engine, run.trackers = None, {}
         if run.session is not None and run.session.generator.memory is not memory:
             run.session = None
@@ -443,6 +459,17 @@ class Learner(keras.Model):
             ),
         ]
 
+    def infer(self, observation: Any) -> np.ndarray:
+        """`policy` of a batch of raw observations through a compiled function.
+
+        Args:
+            observation: `[B, ...]` array, or a dict of such.
+
+        Returns:
+            `[B, A]` array: Q-values, or actions in `[-1, 1]`.
+        """
+        return self._engine().act(observation)
+
     # -------------------------------------------------- by hand, and for a look
 
     def train_on_batch(self, batch: Transition) -> dict[str, float]:
@@ -482,7 +509,7 @@ class Learner(keras.Model):
         """`[K, B, ...]` leaves with actions in network units."""
         if not isinstance(batch, Transition):
             raise TypeError(
-                "A batch is a `keras_rl2x.types.Transition`, as `memory.sample` returns "
+                "A batch is a `keras_rl2x.types.Transition`, as `memory.sample` gives "
                 f"it. Received: {type(batch).__name__}."
             )
         batch = batch._replace(action=self.action_units.to_network(batch.action))
@@ -616,6 +643,11 @@ class Learner(keras.Model):
 def _is_function(value: Any) -> bool:
     """A function in any form that Keras sets on a model: partials, `tf.function`s."""
     return isinstance(value, functools.partial) or hasattr(value, "python_function")
+
+
+def _or(value: Any, default: Any) -> Any:
+    """Not Python's `or`, which would replace an empty memory, whose length is 0."""
+    return default if value is None else value
 
 
 def _expand(leaf: Any) -> Any:

@@ -54,7 +54,6 @@ class Session:
     def _execution(self, num_envs: int) -> int:
         """Env steps per execution: whole vector steps, at most an epoch."""
         wanted = self.run.configured_execution
-        wanted = wanted or self.agent.default_steps_per_execution()
         whole = math.ceil(min(wanted, self.steps_per_epoch) / num_envs) * num_envs
         return min(whole, self.steps_per_epoch)
 

@@ -21,7 +21,8 @@ def single_spaces(env: Any) -> tuple[spaces.Space, spaces.Space]:
         return env.observation_space, env.action_space
     if isinstance(env, str):
         raise TypeError(
-            f"`env` must be an environment, not its name: pass `gymnasium.make({env!r})`."
+            "`env` must be an environment, not its name: pass "
+            f"`gymnasium.make({env!r})`."
         )
     raise TypeError(
         "`env` must be a `gymnasium.Env` or `gymnasium.vector.VectorEnv`. Received an "

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy as np
 
 
@@ -59,21 +58,3 @@ class Exploration:
     def from_config(cls, config: dict[str, Any]) -> "Exploration":
         """A rule made from `get_config()`."""
         return cls(**config)
-
-
-def get(exploration: Any, default: Callable[[], Exploration]) -> Exploration:
-    """The rule that a user passed to `compile`, checked.
-
-    Raises:
-        TypeError: if it is not an exploration rule.
-    """
-    if exploration is None:
-        return default()
-    if isinstance(exploration, dict):
-        exploration = keras.saving.deserialize_keras_object(exploration)
-    if not isinstance(exploration, Exploration):
-        raise TypeError(
-            "`exploration` must be an object of `keras_rl2x.exploration`, for "
-            f"example `EpsilonGreedy(0.1)`. Received: {exploration!r}."
-        )
-    return exploration

@@ -4,5 +4,6 @@ from keras_rl2x.layers.action_rescaling import ActionRescaling
 from keras_rl2x.layers.dueling import DuelingHead
 from keras_rl2x.layers.greedy_action import GreedyAction
 from keras_rl2x.layers.one_hot import OneHot
+from keras_rl2x.layers.space_to_depth import SpaceToDepth
 
-__all__ = ["ActionRescaling", "DuelingHead", "GreedyAction", "OneHot"]
+__all__ = ["ActionRescaling", "DuelingHead", "GreedyAction", "OneHot", "SpaceToDepth"]

@@ -8,6 +8,7 @@ from gymnasium import spaces as gym_spaces
 
 from keras_rl2x.envs import spaces
 from keras_rl2x.layers import OneHot
+from keras_rl2x.layers import SpaceToDepth
 
 
 def inputs(space: gym_spaces.Space) -> Any:
@@ -58,30 +59,39 @@ def _encode_part(space: gym_spaces.Space, x: Any, rng: "Seeds") -> Any:
 def cnn(shape: tuple[int, int, int], image: Any, rng: "Seeds") -> Any:
     """Convolutional features of uint8 images in either layout.
 
-    The network of Mnih et al. (2015) for 36×36 pixels and more; for smaller ones
-    the same idea with 3×3 filters. The cast and the division by 255 happen here,
-    once. Channels-first frames are turned round, since TensorFlow convolves only
+    The network of Mnih et al. (2015) for 36×36 pixels and more; for smaller ones two
+    layers of 3×3 filters. The cast and the division by 255 happen here, once.
+    Channels-first frames are turned round, since TensorFlow convolves only
     channels-last images on a CPU.
     """
-    x = keras.layers.Rescaling(1.0 / 255.0, name="scale_pixels")(image)
-    if spaces.is_channels_first(shape):
-        x = keras.layers.Permute((2, 3, 1), name="channels_last")(x)
-        shape = (shape[1], shape[2], shape[0])
-    large = min(shape[:2]) >= 36
-    filters = (
-        [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if large else [(32, 3, 1), (64, 3, 1)]
-    )
-    for number, kernel, strides in filters:
-        x = keras.layers.Conv2D(
-            number,
-            kernel,
-            strides,
-            padding="valid" if large else "same",
-            activation="relu",
-            data_format="channels_last",
-            kernel_initializer=rng.initializer("he_uniform"),
-        )(x)
+    channels_first = spaces.is_channels_first(shape)
+    if min(sorted(shape)[1:]) < 36:
+        x = keras.layers.Permute((2, 3, 1))(image) if channels_first else image
+        x = keras.layers.Rescaling(1.0 / 255.0, name="scale_pixels")(x)
+        x = _convolution(32, 3, rng, padding="same")(x)
+        x = _convolution(64, 3, rng, padding="same")(x)
+        return keras.layers.Flatten(data_format="channels_last")(x)
+    # 32 filters of 8×8 with stride 4, 64 of 4×4 with stride 2, 64 of 3×3.
+    x = SpaceToDepth(4, channels_first, dtype="uint8", name="patches_4x4")(image)
+    x = keras.layers.Rescaling(1.0 / 255.0, name="scale_pixels")(x)
+    x = _convolution(32, 2, rng)(x)
+    x = SpaceToDepth(2, name="patches_2x2")(x)
+    x = _convolution(64, 2, rng)(x)
+    x = _convolution(64, 3, rng)(x)
     return keras.layers.Flatten(data_format="channels_last")(x)
+
+
+def _convolution(
+    filters: int, kernel: int, rng: "Seeds", padding: str = "valid"
+) -> keras.layers.Layer:
+    return keras.layers.Conv2D(
+        filters,
+        kernel,
+        padding=padding,
+        activation="relu",
+        data_format="channels_last",
+        kernel_initializer=rng.initializer("he_uniform"),
+    )
 
 
 class Seeds:
