@@ -34,7 +34,7 @@ history = agent.fit(
     epochs=args.epochs,
     steps_per_epoch=args.steps_per_epoch,
     validation_data=eval_env,
-    validation_episodes=20,
+    validation_episodes=10,
     callbacks=[StopAtReturn(475)],
     seed=args.seed,
     verbose=2,
@@ -47,6 +47,6 @@ agent.save(args.out)
 restored = keras.saving.load_model(args.out)
 score = restored.evaluate(eval_env, episodes=20, seed=args.seed)
 print(
-    f"Restored from {args.out} after {restored.env_steps:,} steps: mean return "
-    f"{score['episode_return']:.1f} ± {score['episode_return_std']:.1f} over 20 episodes"
+    f"{args.out}, after {restored.env_steps:,} steps: mean return over 20 episodes "
+    f"{score['episode_return']:.1f} ± {score['episode_return_std']:.1f}"
 )

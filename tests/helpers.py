@@ -101,7 +101,7 @@ class ScriptedEnv(gym.Env):
         ending = self.endings[self.episode % len(self.endings)]
         terminated = self.over and ending != "truncated"
         truncated = self.over and ending != "terminated"
-        reward = 100.0 * self.number + 10.0 * self.episode + self.t + 0.1 * action
+        reward = 100.0 * self.number + 10.0 * self.episode + self.t + action / 8
         return self._observation(), reward, terminated, truncated, self._info()
 
 

@@ -107,6 +107,7 @@ def train(case, env, seed=0, steps=4_000):
             memory=ReplayMemory(10_000),
             exploration=EpsilonGreedy(1.0),
             warmup_steps=100,
+            jit_compile=False,  # takes longer to compile than such short runs gain
         )
         rule = TargetUpdate(period=20)
     else:
@@ -117,6 +118,7 @@ def train(case, env, seed=0, steps=4_000):
             memory=ReplayMemory(10_000),
             exploration=GaussianNoise(1.0),
             warmup_steps=500,
+            jit_compile=False,
         )
         rule = TargetUpdate(tau=0.05)
     agent.fit(
@@ -184,7 +186,10 @@ def main(words):
             good.append(error <= case.probe.tolerance)
             show = lambda numbers: ", ".join(f"{x:.4g}" for x in numbers)  # noqa: E731
             row = [case.name, case.agent.__name__, mode, show(expected), show(learned)]
-            row += [f"{error:.3f} of {case.probe.tolerance:g}", "yes" if good[-1] else "NO"]
+            row += [
+                f"{error:.3f} of {case.probe.tolerance:g}",
+                "yes" if good[-1] else "NO",
+            ]
             lines.append(f"| {' | '.join(row)} |")
             print(lines[-1], flush=True)
     minutes = (time.time() - start) / 60
@@ -192,9 +197,9 @@ def main(words):
     print(end)
     if not words:
         text = (
-            "# Probe environments\n\nWritten by `probe_matrix.py`. Each row is the worst "
-            f"of seeds {', '.join(map(str, SEEDS))}: the largest error of its values, "
-            f"and the tolerance. {end}\n\n"
+            "# Probe environments\n\nWritten by `probe_matrix.py`. Each row is the worst"
+            f" of seeds {', '.join(map(str, SEEDS))}: the largest error of its values,"
+            f" and the tolerance. {end}\n\n"
         )
         Path(__file__).with_suffix(".md").write_text(text + "\n".join(lines) + "\n")
 

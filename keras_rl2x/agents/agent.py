@@ -28,6 +28,8 @@ from keras_rl2x.exploration import GaussianNoise
 from keras_rl2x.exploration.epsilon_greedy import greedy_actions
 from keras_rl2x.layers import ActionRescaling
 from keras_rl2x.layers import GreedyAction
+from keras_rl2x.ops.checks import check_number
+from keras_rl2x.ops.checks import check_whole
 from keras_rl2x.types import Transition
 
 
@@ -179,7 +181,9 @@ class Agent(Learner):
         if validation_data is not None:
             self.bind(*spaces.single_spaces(validation_data))
         if resume is not None:
-            initial_epoch, already = self._resume(resume, initial_epoch)
+            initial_epoch, already = self._resume(
+                resume, initial_epoch, steps_per_epoch
+            )
         else:
             already = 0
         session = Session(
@@ -223,9 +227,9 @@ class Agent(Learner):
             )
         spaces.single_spaces(env)
         for name, value in (("epochs", epochs), ("steps_per_epoch", steps)):
-            arguments.check_count(name, value)
+            check_whole(name, value)
         if batch_size is not None:
-            arguments.check_count("batch_size", batch_size)
+            check_whole("batch_size", batch_size)
         if validation is not None:
             spaces.single_spaces(validation)
             if validation is env:
@@ -246,8 +250,8 @@ class Agent(Learner):
                     f"Received: {callback!r}."
                 )
         if env is not None:
-            arguments.check_count("validation_episodes", episodes)
-            arguments.check_count("validation_freq", every)
+            check_whole("validation_episodes", episodes)
+            check_whole("validation_freq", every)
             other = None if seed is None else arguments.other_seed(seed)
             validation = Validation(env, episodes, every, other, lambda: container)
             callbacks = [validation, *callbacks]
@@ -275,7 +279,9 @@ class Agent(Learner):
             self.train_function = lambda iterator: self._run.session.execute()
         return self.train_function
 
-    def _resume(self, directory: str | os.PathLike, epoch: int) -> tuple[int, int]:
+    def _resume(
+        self, directory: str | os.PathLike, epoch: int, steps_per_epoch: int
+    ) -> tuple[int, int]:
         """Goes on from the newest complete checkpoint, if there is one.
 
         Returns:
@@ -287,7 +293,10 @@ class Agent(Learner):
         memory = type(self.memory).load(path / "memory")
         self.load_weights(path / "agent.keras")
         self._run.memory = self._run.compile_arguments["memory"] = memory
-        return self.progress.epoch, self.progress.epoch_steps
+        progress = self.progress
+        if progress.epoch_steps >= steps_per_epoch:
+            return progress.epoch + 1, 0
+        return progress.epoch, progress.epoch_steps
 
     # --------------------------------------------------------- acting, evaluating
 
@@ -385,10 +394,9 @@ class Agent(Learner):
         Returns:
             `{"episode_return": mean, "episode_length": mean, "episode_return_std": …}`.
         """
-        arguments.check_count("episodes", episodes)
-        arguments.check_count("max_steps", max_steps)
-        if not 0.0 <= epsilon <= 1.0:
-            raise ValueError(f"`epsilon` must lie in [0, 1]. Received: {epsilon}.")
+        check_whole("episodes", episodes)
+        check_whole("max_steps", max_steps)
+        check_number("epsilon", epsilon, 0.0, 1.0)
         self.bind(*spaces.single_spaces(env))
         container = callbacks
         if not isinstance(callbacks, keras.callbacks.CallbackList):

@@ -9,14 +9,8 @@ import numpy as np
 from keras_rl2x.agents.defaults import Defaults
 from keras_rl2x.exploration import Exploration
 from keras_rl2x.memories import ReplayMemory
-
-
-def check_count(name: str, value: Any) -> None:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < 1:
-        raise ValueError(
-            f"`{name}` must be a whole number, at least 1. Received: {value!r}."
-        )
+from keras_rl2x.ops.checks import check_number
+from keras_rl2x.ops.checks import check_whole
 
 
 def check_separate(online: Any, target: Any, name: str, target_name: str) -> None:
@@ -76,27 +70,34 @@ def check_exploration(exploration: Any, defaults: Defaults) -> Exploration:
 
 def check_compile(updates_per_step: Any, warmup_steps: Any, execution: Any) -> None:
     """Raises for numbers out of range."""
-    if not updates_per_step > 0:
-        raise ValueError(
-            f"`updates_per_step` must be above 0. Received: {updates_per_step}."
-        )
-    if warmup_steps < 0:
-        raise ValueError(
-            f"`warmup_steps` must not be negative. Received: {warmup_steps}."
-        )
-    check_count("steps_per_execution", execution)
+    check_number("updates_per_step", updates_per_step, minimum=1e-6)
+    check_whole("warmup_steps", warmup_steps, minimum=0)
+    check_whole("steps_per_execution", execution)
 
 
-def check_optimizer(optimizer: Any, name: str, variables: list) -> None:
-    """Raises if an optimizer belongs to other variables: Keras says so late."""
-    known = {
-        id(variable) for variable in getattr(optimizer, "_trainable_variables", [])
-    }
-    if known and known != {id(variable) for variable in variables}:
-        raise ValueError(
-            f"`{name}` has already been used for other variables (another agent, or "
-            "before layers were frozen). Pass a new optimizer to `compile`."
+def check_learners(agent: Any, optimizers: dict[str, Any]) -> None:
+    """Raises where an optimizer cannot serve its network: Keras says so late.
+
+    Raises:
+        ValueError: naming network or optimizer.
+    """
+    for name, optimizer_name in agent.trained.items():
+        variables, optimizer = (
+            getattr(agent, name).trainable_variables,
+            optimizers[optimizer_name],
         )
+        if not variables:
+            raise ValueError(
+                f"`{name}` has no trainable variable, so it cannot learn. Set "
+                "`trainable = True` on at least one of its layers before `compile`."
+            )
+        known = {id(v) for v in getattr(optimizer, "_trainable_variables", [])}
+        if known and known != {id(variable) for variable in variables}:
+            raise ValueError(
+                f"`{optimizer_name}` has already been used for other variables (another"
+                " agent, or before layers were frozen). Pass a new optimizer to "
+                "`compile`."
+            )
 
 
 def loss_object(loss: Any) -> keras.losses.Loss:

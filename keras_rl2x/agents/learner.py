@@ -23,6 +23,8 @@ from keras_rl2x.envs import spaces
 from keras_rl2x.envs.actions import ActionUnits
 from keras_rl2x.networks import checks
 from keras_rl2x.networks import encoding
+from keras_rl2x.ops.checks import check_number
+from keras_rl2x.ops.checks import check_whole
 from keras_rl2x.types import Transition
 
 
@@ -39,13 +41,8 @@ class Learner(keras.Model):
 
     def __init__(self, gamma: float = 0.99, n_step: int = 1, name: str | None = None):
         super().__init__(name=name)
-        if not 0.0 <= gamma <= 1.0:
-            raise ValueError(f"`gamma` must lie in [0, 1]. Received: gamma={gamma}.")
-        if n_step < 1 or int(n_step) != n_step:
-            raise ValueError(
-                f"`n_step` must be a whole number, at least 1. Received: {n_step}."
-            )
-        self.gamma, self.n_step = float(gamma), int(n_step)
+        self.gamma = check_number("gamma", gamma, 0.0, 1.0)
+        self.n_step = check_whole("n_step", n_step)
         self._run = Run()
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -240,18 +237,10 @@ class Learner(keras.Model):
         """
         if not self.compiled or self._run.observation_space is None:
             return
+        optimizers = {name: getattr(self, name) for name in self.trained.values()}
+        arguments.check_learners(self, optimizers)
         for name, optimizer_name in self.trained.items():
-            variables = getattr(self, name).trainable_variables
-            if not variables:
-                raise ValueError(
-                    f"`{name}` has no trainable variable, so it cannot learn. Set "
-                    "`trainable = True` on at least one of its layers before `compile`."
-                )
-            optimizer = getattr(self, optimizer_name)
-            if optimizer.built:
-                arguments.check_optimizer(optimizer, optimizer_name, variables)
-            else:
-                optimizer.build(variables)
+            optimizers[optimizer_name].build(getattr(self, name).trainable_variables)
 
     def _optimizer_of(self, network: keras.Model) -> tuple[str, Any]:
         for name, optimizer_name in self.trained.items():
@@ -273,11 +262,12 @@ class Learner(keras.Model):
             return
         extent = "any variable" if len(missing) == len(variables) else "these variables"
         raise ValueError(
-            f"No gradient reaches {extent} of `{name}`: {', '.join(missing)}. The loss "
-            "does not depend on them in a differentiable way. Look for a forward "
-            "pass outside the `GradientTape`, for NumPy, `argmax` or a cast to integers on "
-            "the way, for a critic whose output does not depend on the action, or for a "
-            "layer that is never called (freeze it: `layer.trainable = False`)."
+            f"No gradient reaches {extent} of `{name}`: {', '.join(missing)}. The "
+            "loss does not depend on them in a differentiable way. Look for a forward "
+            "pass outside the `GradientTape`, for NumPy, `argmax` or a cast to "
+            "integers on the way, for a critic whose output does not depend on the "
+            "action, or for a layer that is never called (freeze it: "
+            "`layer.trainable = False`)."
         )
 
     # ------------------------------------------------------------------ compiling
@@ -330,6 +320,9 @@ class Learner(keras.Model):
         execution = _or(steps_per_execution, defaults.steps_per_execution)
         arguments.check_compile(ups, warmup, execution)
         memory = arguments.check_memory(_or(memory, self._run.memory), warmup)
+        loss_object = arguments.loss_object(loss)
+        if self._run.observation_space is not None:
+            arguments.check_learners(self, optimizers)
         super().compile(
             optimizer=optimizers["optimizer"],
             loss=loss,
@@ -353,7 +346,7 @@ class Learner(keras.Model):
             "run_eagerly": run_eagerly,
             "jit_compile": jit_compile,
         }
-        run.loss, run.has_metrics = arguments.loss_object(loss), bool(metrics)
+        run.loss, run.has_metrics = loss_object, bool(metrics)
         run.memory, run.exploration = memory, exploration
         run.target_update = _or(run.target_update, defaults.target_update)
         run.updates_per_step, run.warmup_steps = float(ups), int(warmup)

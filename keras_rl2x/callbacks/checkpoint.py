@@ -10,6 +10,8 @@ from typing import Any
 
 import keras
 
+from keras_rl2x.ops.checks import check_whole
+
 PREFIX = "checkpoint-"
 MANIFEST = "manifest.json"
 
@@ -44,12 +46,8 @@ class Checkpoint(keras.callbacks.Callback):
 
     def __init__(self, directory: str | os.PathLike, every: int, keep: int = 2):
         super().__init__()
-        if every < 1 or keep < 1:
-            raise ValueError(
-                "`every` and `keep` must be at least 1. "
-                f"Received: every={every}, keep={keep}."
-            )
-        self.directory, self.every, self.keep = Path(directory), int(every), int(keep)
+        self.directory = Path(directory)
+        self.every, self.keep = check_whole("every", every), check_whole("keep", keep)
 
     def on_train_begin(self, logs=None):
         self.directory.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_rl2x.ops.checks import check_number
+
 
 class StopAtReturn(keras.callbacks.Callback):
     """Ends training after the first epoch whose return reaches a threshold.
@@ -20,7 +22,7 @@ class StopAtReturn(keras.callbacks.Callback):
 
     def __init__(self, threshold: float, monitor: str | None = None):
         super().__init__()
-        self.threshold, self.monitor = float(threshold), monitor
+        self.threshold, self.monitor = check_number("threshold", threshold), monitor
 
     def on_epoch_end(self, epoch, logs=None):
         logs = logs or {}

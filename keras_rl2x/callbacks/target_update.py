@@ -6,6 +6,8 @@ import keras
 import tensorflow as tf
 
 from keras_rl2x.ops import polyak_average
+from keras_rl2x.ops.checks import check_number
+from keras_rl2x.ops.checks import check_whole
 
 
 @keras.saving.register_keras_serializable(package="keras_rl2x")
@@ -49,15 +51,10 @@ class TargetUpdate(keras.callbacks.Callback):
                 "`TargetUpdate` takes either `tau` (soft) or `period` (hard). "
                 f"Received: tau={tau}, period={period}."
             )
-        if tau is not None and not 0 < tau <= 1:
-            raise ValueError(f"`tau` must lie in (0, 1]. Received: tau={tau}.")
-        if period is not None and (period < 1 or int(period) != period):
-            raise ValueError(
-                "`period` must be a whole number of env steps, at least 1. "
-                f"Received: period={period}."
-            )
-        self.tau = tau
-        self.period = None if period is None else int(period)
+        if tau is not None and check_number("tau", tau, 0.0, 1.0) == 0.0:
+            raise ValueError("`tau` must be above 0: the target would never move.")
+        self.tau = None if tau is None else float(tau)
+        self.period = None if period is None else check_whole("period", period)
 
     def set_model(self, model: Any) -> None:
         """Becomes the rule of an agent; Keras calls this at the start of `fit`."""

@@ -8,6 +8,8 @@ import numpy as np
 from keras_rl2x.exploration.exploration import Exploration
 from keras_rl2x.exploration.schedule import ScheduledValue
 
+COLDEST = 1e-8
+
 
 @keras.saving.register_keras_serializable(package="keras_rl2x")
 class Boltzmann(Exploration):
@@ -22,10 +24,12 @@ class Boltzmann(Exploration):
     """
 
     def __init__(self, temperature: Any = 1.0):
-        self.temperature = ScheduledValue(temperature, "temperature", minimum=1e-8)
+        self.temperature = ScheduledValue(temperature, "temperature", minimum=COLDEST)
 
     def __call__(self, policy, step, rng, action_mask=None):
-        scaled = np.asarray(policy(), np.float64) / self.temperature(step)
+        # A schedule may end at zero, which is greedy.
+        temperature = max(self.temperature(step), COLDEST)
+        scaled = np.asarray(policy(), np.float64) / temperature
         if action_mask is not None:
             scaled = np.where(action_mask, scaled, -np.inf)
         # Gumbel-max: a sample of the softmax that cannot overflow.

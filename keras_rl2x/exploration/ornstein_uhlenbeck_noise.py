@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_rl2x.exploration.exploration import Exploration
 from keras_rl2x.exploration.schedule import ScheduledValue
+from keras_rl2x.ops.checks import check_number
 
 
 @keras.saving.register_keras_serializable(package="keras_rl2x")
@@ -30,11 +31,8 @@ class OrnsteinUhlenbeckNoise(Exploration):
 
     def __init__(self, stddev: Any = 0.2, theta: float = 0.15, dt: float = 0.01):
         self.stddev = ScheduledValue(stddev, "stddev")
-        if not theta > 0 or not dt > 0:
-            raise ValueError(
-                f"`theta` and `dt` must be above 0. Received: theta={theta}, dt={dt}."
-            )
-        self.theta, self.dt = float(theta), float(dt)
+        self.theta = check_number("theta", theta, minimum=1e-9)
+        self.dt = check_number("dt", dt, minimum=1e-9)
         self._noise: np.ndarray | None = None
 
     def __call__(self, policy, step, rng, action_mask=None):

@@ -58,11 +58,17 @@ class ScheduledValue:
             return float(self.value)
         at = step - self._start
         if not 0 <= at < len(self._block):
-            self._start, at = step, 0
+            self._start, at, self._block = step, 0, self._evaluate(step)
+        return float(self._block[at])
+
+    def _evaluate(self, step: int) -> np.ndarray:
+        """Values from a step on; only one for schedules that branch on the step."""
+        try:
             steps = np.arange(step, step + BLOCK, dtype=np.float32)
             values = keras.ops.convert_to_numpy(self.value(steps))
-            self._block = np.broadcast_to(values, BLOCK)
-        return float(self._block[at])
+            return np.broadcast_to(values, BLOCK)
+        except (ValueError, TypeError):
+            return np.reshape(keras.ops.convert_to_numpy(self.value(step)), 1)
 
     def serialize(self) -> Any:
         """A number, or the schedule's config."""

@@ -1,5 +1,6 @@
 """Uniform experience replay."""
 
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import numpy as np
 
 from keras_rl2x.memories import storage
 from keras_rl2x.ops import n_step_return
+from keras_rl2x.ops.checks import check_number
+from keras_rl2x.ops.checks import check_whole
 from keras_rl2x.types import Step
 from keras_rl2x.types import Transition
 
@@ -58,17 +61,9 @@ class ReplayMemory:
     """
 
     def __init__(self, capacity: int = 100_000, frame_stack: int | None = None):
-        if not isinstance(capacity, int | np.integer) or capacity < 1:
-            raise ValueError(
-                "`capacity` must be a whole number of steps, at least 1. "
-                f"Received: capacity={capacity!r}."
-            )
-        if frame_stack is not None and frame_stack < 1:
-            raise ValueError(
-                "`frame_stack` must be `None` or a number of frames, at least 1. "
-                f"Received: frame_stack={frame_stack!r}."
-            )
-        self.capacity = int(capacity)
+        self.capacity = check_whole("capacity", capacity)
+        if frame_stack is not None:
+            frame_stack = check_whole("frame_stack", frame_stack)
         self.frame_stack = frame_stack
         self._frames: dict[str, np.ndarray] = {}
         self._rng = np.random.default_rng()
@@ -86,18 +81,29 @@ class ReplayMemory:
             return 0
         return sum(array.nbytes for array in self._arrays().values())
 
-    def allocate(self, step: Step) -> None:
-        """Reserves the memory for steps like `step`, or raises that it cannot fit.
+    def allocate(self, step: Step, num_envs: int | None = None) -> None:
+        """Reserves the memory for steps like `step`, or raises that it cannot.
 
-        Called by the first `add`, and by `fit` before it starts. Does nothing if
-        it was called before.
+        Called by the first `add`, and by `fit` before it starts. A memory that holds
+        steps already is only compared.
 
         Args:
-            step: an example with `[N, ...]` leaves; only shapes and dtypes count.
+            step: an example with `[M, ...]` leaves; only shapes and dtypes count.
+            num_envs: int, number of environments (N); defaults to M.
+
+        Raises:
+            MemoryError: if the memory cannot fit, with its size in GiB.
+            ValueError: if the steps do not fit what the memory holds.
         """
+        columns = len(step.reward) if num_envs is None else num_envs
         if self._frames:
+            if columns != self._columns:
+                raise ValueError(
+                    f"This memory holds steps of {self._columns} environments, not of "
+                    f"{columns}. Use an env of {self._columns}, or a new memory."
+                )
+            self._check(step, np.arange(len(step.reward)) % columns)
             return
-        columns = len(step.reward)
         if self.capacity < columns:
             raise ValueError(
                 f"A memory of {self.capacity} steps is too small for {columns} "
@@ -122,10 +128,16 @@ class ReplayMemory:
             columns: `[M]` int, which of the `N` environments each row belongs to; rows
                 of the same one follow each other in time. Defaults to one row of each.
                 The first call (or `allocate`) fixes `N`.
+
+        Raises:
+            ValueError: if a leaf does not fit; nothing has changed then.
         """
-        self.allocate(step)
         size = len(step.reward)
         columns = np.arange(size) if columns is None else np.asarray(columns)
+        if size == 0:
+            return
+        if not self._frames:
+            self.allocate(step, int(columns.max()) + 1)
         self._check(step, columns)
         # Never more at once than fits without overtaking itself.
         chunk = max(1, min(self._per_column, self._rows // (2 * self._stack + 1)))
@@ -233,6 +245,13 @@ class ReplayMemory:
         Raises:
             ValueError: if the memory is empty.
         """
+        for name, value in (
+            ("batch_size", batch_size),
+            ("num_batches", num_batches),
+            ("n_step", n_step),
+        ):
+            check_whole(name, value)
+        check_number("gamma", gamma, 0.0, 1.0)
         if len(self) == 0:
             raise ValueError("The memory is empty: add steps before sampling.")
         rng = self._rng if rng is None else rng
@@ -275,7 +294,7 @@ class ReplayMemory:
         try:
             memory = cls(**facts["config"])
             memory._restore(directory, facts)
-        except (KeyError, TypeError, IndexError) as error:
+        except (KeyError, TypeError, IndexError, ZeroDivisionError) as error:
             raise ValueError(
                 f"{str(directory / 'memory.json')!r} is damaged: {error!r}."
             ) from None
@@ -318,8 +337,6 @@ class ReplayMemory:
         )
 
     def _plan(self, columns: int, parts: dict, action: np.ndarray, mask: Any) -> None:
-        self._columns = columns
-        self._per_column = self.capacity // columns
         self._spec = {
             name: (self._frame_shape(part.shape), part.dtype)
             for name, part in parts.items()
@@ -327,11 +344,16 @@ class ReplayMemory:
         if mask is not None:
             self._spec[MASK] = (np.shape(mask)[1:], np.dtype(bool))
         self._action_spec = (action.shape[1:], action.dtype)
+        self._size_columns(columns)
+
+    def _size_columns(self, columns: int) -> None:
+        self._columns = columns
+        self._per_column = self.capacity // columns
         # Each episode takes one row more than steps. Small observations get room
         # for episodes of one step; for images a 16th is ample, and shorter
         # episodes than that only make the memory hold fewer steps.
         row = sum(
-            int(np.prod(shape)) * dtype.itemsize for shape, dtype in self._spec.values()
+            math.prod(shape) * dtype.itemsize for shape, dtype in self._spec.values()
         )
         large = row * self.capacity > storage.GIB // 4
         spare = self._per_column // 16 if large else self._per_column
@@ -358,7 +380,7 @@ class ReplayMemory:
 
     def _planned_bytes(self) -> int:
         return sum(
-            int(np.prod(shape)) * dtype.itemsize
+            math.prod(shape) * dtype.itemsize
             for shape, dtype in self._layout().values()
         )
 
@@ -393,29 +415,30 @@ class ReplayMemory:
                 f"This memory holds {self._columns} environments. "
                 f"Received: columns={columns!r}."
             )
-        parts, after = self._parts(step.observation), self._parts(step.next_observation)
-        expected = {name: self._full_shape(name) for name in self._spec if name != MASK}
-        for field, got in (("observation", parts), ("next_observation", after)):
-            shapes = {name: part.shape for name, part in got.items()}
-            wanted = {name: (size, *shape) for name, shape in expected.items()}
-            if shapes != wanted:
+        wanted = {
+            name: (self._full_shape(name), dtype)
+            for name, (_, dtype) in self._spec.items()
+            if name != MASK
+        }
+        for field in ("observation", "next_observation"):
+            parts = self._parts(getattr(step, field))
+            if set(parts) != set(wanted):
                 raise ValueError(
-                    f"`{field}` does not fit this memory: expected {wanted}, "
-                    f"received {shapes}."
+                    f"`{field}` does not fit this memory: expected the parts "
+                    f"{sorted(wanted)}, received {sorted(parts)}."
                 )
-        wanted = (size, *self._action_spec[0])
-        if np.shape(step.action) != wanted:
-            raise ValueError(
-                f"`action` does not fit this memory: expected shape {wanted}, "
-                f"received {np.shape(step.action)}."
-            )
-        if MASK in self._spec and (
-            step.action_mask is None or step.next_action_mask is None
-        ):
-            raise ValueError(
-                "This memory holds action masks: every step needs `action_mask` "
-                "and `next_action_mask`."
-            )
+            for name, (shape, dtype) in wanted.items():
+                label = field if name == PLAIN else f"{field}[{name!r}]"
+                _check_leaf(label, parts[name], (size, *shape), dtype)
+        shape, dtype = self._action_spec
+        _check_leaf("action", step.action, (size, *shape), dtype)
+        _check_leaf("reward", step.reward, (size,), np.dtype(np.float64))
+        _check_leaf("terminated", step.terminated, (size,), np.dtype(bool))
+        _check_leaf("truncated", step.truncated, (size,), np.dtype(bool))
+        if MASK in self._spec:
+            shape = (size, *self._spec[MASK][0])
+            for field in ("action_mask", "next_action_mask"):
+                _check_leaf(field, getattr(step, field), shape, np.dtype(bool))
 
     def _full_shape(self, name: str) -> tuple:
         frame = self._spec[name][0]
@@ -547,11 +570,22 @@ class ReplayMemory:
 
     def _used_arrays(self) -> dict[str, np.ndarray]:
         """Views of what has been written so far."""
-        rows = min(self._rows, int(self._row.max()) + 1)
-        steps = min(self._per_column, int(self._count.max()))
+        shapes = self._used_shapes(self._row, self._count)
         return {
-            name: array[:, : rows if name.startswith("frames_") else steps]
+            name: array[:, : shapes[name][0][1]]
             for name, array in self._arrays().items()
+        }
+
+    def _used_shapes(self, row: np.ndarray, count: np.ndarray) -> dict[str, tuple]:
+        """Shape and dtype of the part of each array that has been written."""
+        rows = min(self._rows, int(row.max()) + 1)
+        steps = min(self._per_column, int(count.max()))
+        return {
+            name: (
+                (shape[0], rows if name.startswith("frames_") else steps, *shape[2:]),
+                dtype,
+            )
+            for name, (shape, dtype) in self._layout().items()
         }
 
     def _facts(self) -> dict:
@@ -561,7 +595,6 @@ class ReplayMemory:
             "columns": self._columns,
             "axis": self._axis,
             "stack": self._stack,
-            "rows": self._rows,
             "spec": {
                 name: [list(shape), dtype.str]
                 for name, (shape, dtype) in self._spec.items()
@@ -570,34 +603,55 @@ class ReplayMemory:
             "row": self._row.tolist(),
             "count": self._count.tolist(),
             "oldest": self._oldest.tolist(),
-            "arrays": {
-                name: [list(array.shape), array.dtype.str]
-                for name, array in self._used_arrays().items()
-            },
         }
 
     def _restore(self, directory: Path, facts: dict) -> None:
-        self._is_dict = facts["is_dict"]
-        self._columns, self._rows = facts["columns"], facts["rows"]
-        self._axis, self._stack = facts["axis"], facts["stack"]
-        self._per_column = self.capacity // self._columns
-        self._spec = {
+        spec = {
             name: (tuple(shape), np.dtype(dtype))
             for name, (shape, dtype) in facts["spec"].items()
         }
         shape, dtype = facts["action_spec"]
+        self._is_dict, self._spec = bool(facts["is_dict"]), spec
         self._action_spec = (tuple(shape), np.dtype(dtype))
+        self._axis, self._stack = facts["axis"], facts["stack"]
+        self._size_columns(facts["columns"])
+        counters = [np.array(facts[name]) for name in ("row", "count", "oldest")]
+        row, count, oldest = counters
+        plausible = (
+            all(c.shape == (self._columns,) and c.dtype.kind == "i" for c in counters)
+            and (oldest >= 0).all()
+            and (oldest <= count).all()
+            and (count - oldest <= self._per_column).all()
+            and (row >= -1).all()
+            and self._stack >= 1
+            and all(d.kind in "biuf" for _, d in [*spec.values(), self._action_spec])
+        )
+        if not plausible:
+            raise ValueError(
+                f"{str(directory / 'memory.json')!r} is damaged: its numbers "
+                "contradict each other."
+            )
         storage.check_fits(
             self._planned_bytes(), f"The memory of {str(directory)!r}", "Free some."
         )
+        used = self._used_shapes(row, count)
         arrays = {
-            name: storage.read_array(directory, name, shape, dtype)
-            for name, (shape, dtype) in facts["arrays"].items()
+            name: storage.read_array(directory, name, *used[name]) for name in used
         }
         self._create(arrays)
-        self._row[:] = facts["row"]
-        self._count[:] = facts["count"]
-        self._oldest[:] = facts["oldest"]
+        self._row[:], self._count[:], self._oldest[:] = row, count, oldest
+
+
+def _check_leaf(name: str, value: Any, shape: tuple, dtype: np.dtype) -> None:
+    """Raises unless an array has a shape and can be stored without loss of kind."""
+    array = np.asarray(value)
+    kinds = array.dtype.kind in "iu" and dtype.kind in "iu"
+    castable = kinds or np.can_cast(array.dtype, dtype, "same_kind")
+    if array.shape != shape or not castable:
+        raise ValueError(
+            f"`{name}` does not fit this memory: expected shape {shape} and dtype "
+            f"{dtype}, received shape {array.shape} and dtype {array.dtype}."
+        )
 
 
 def _take(step: Step, rows: Any) -> Step:

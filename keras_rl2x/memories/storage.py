@@ -56,7 +56,7 @@ def read_facts(directory: Path) -> dict[str, Any]:
         raise ValueError(f"{str(path)!r} is damaged: {error}") from None
 
 
-def read_array(directory: Path, name: str, shape: tuple, dtype: str) -> np.ndarray:
+def read_array(directory: Path, name: str, shape: tuple, dtype: np.dtype) -> np.ndarray:
     """Reads one `.npy` file and checks it against what `memory.json` says."""
     path = directory / f"{name}.npy"
     try:

@@ -1,6 +1,44 @@
-"""Static shape checks shared by the ops: wrong ranks broadcast silently."""
+"""Checks of arguments: numbers, and static shapes (wrong ranks broadcast silently)."""
+
+import math
+import numbers
+from typing import Any
 
 from keras import ops
+
+
+def check_whole(name: str, value: Any, minimum: int = 1) -> int:
+    """Raises unless a value is a whole number of at least `minimum`.
+
+    Raises:
+        ValueError: naming the argument.
+    """
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not whole or value < minimum:
+        raise ValueError(
+            f"`{name}` must be a whole number, at least {minimum}. Received: {value!r}."
+        )
+    return int(value)
+
+
+def check_number(
+    name: str, value: Any, minimum: float = -math.inf, maximum: float = math.inf
+) -> float:
+    """Raises unless a value is a finite number in `[minimum, maximum]`.
+
+    Raises:
+        ValueError: naming the argument.
+    """
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or not minimum <= value <= maximum:
+        bounds = {
+            (True, True): "a finite number",
+            (True, False): f"a finite number of at most {maximum:g}",
+            (False, True): f"a finite number of at least {minimum:g}",
+            (False, False): f"a number in [{minimum:g}, {maximum:g}]",
+        }[minimum == -math.inf, maximum == math.inf]
+        raise ValueError(f"`{name}` must be {bounds}. Received: {value!r}.")
+    return float(value)
 
 
 def check_shapes(**expected: tuple) -> None:

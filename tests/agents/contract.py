@@ -50,6 +50,17 @@ def ddpg_td_error(agent, batch):
     return batch.reward + batch.discount * value - q
 
 
+def light(cls):
+    """An agent that takes part in everything but learns nothing: a fast trace."""
+
+    class Light(cls):
+        def train_step(self, batch):
+            self.update_targets()
+            return self.track(loss=batch.reward)
+
+    return Light
+
+
 class Case(NamedTuple):
     """One agent."""
 
@@ -90,6 +101,10 @@ class Case(NamedTuple):
 
     def compiled(self, seed=1, cls=None, **kwargs):
         return self.compile(self.make(seed, cls), **kwargs)
+
+    def light(self, seed=1, **kwargs):
+        """Compiled, without its algorithm: where it does not matter what is learned."""
+        return self.compiled(seed, light(self.cls), **kwargs)
 
     def transitions(self, size=16, seed=0, actions=None):
         """A made-up batch, actions in the env's units."""

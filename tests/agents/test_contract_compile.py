@@ -51,20 +51,16 @@ def test_strings_name_keras_optimizers_and_losses(case):
     assert agent.train_on_batch(thousand)["loss"] == pytest.approx(1_000, abs=5)
 
 
-def test_config_dicts_make_optimizers_and_exploration(case):
+def test_config_dicts_make_optimizers(case):
     rates = {name: 0.125 / (i + 1) for i, name in enumerate(case.optimizers)}
     configs = {
         name: keras.optimizers.serialize(keras.optimizers.Adam(rate))
         for name, rate in rates.items()
     }
-    rule = case.compiled().exploration
-    agent = case.compiled(
-        **configs, exploration=keras.saving.serialize_keras_object(rule)
-    )
+    agent = case.compiled(**configs)
     for name, rate in rates.items():
+        assert type(getattr(agent, name)) is keras.optimizers.Adam
         assert float(getattr(agent, name).learning_rate) == rate
-    assert type(agent.exploration) is type(rule)
-    assert agent.exploration.get_config() == rule.get_config()
 
 
 def test_each_optimizer_moves_its_own_network_and_no_other(case):

@@ -24,6 +24,7 @@ class Walk(gym.Env):
         length: of every episode; `None` for random ones of 3 to 8 steps.
         truncate: episodes end by a time limit.
         fail_at: `(steps, error)`: raises the error in that step of the env's life.
+        fail_reset: `(resets, error)`: likewise in `reset`.
 
     Attributes:
         steps: of the env's life.
@@ -34,12 +35,20 @@ class Walk(gym.Env):
         taken: actions, in turn.
     """
 
-    def __init__(self, actions="discrete", length=None, truncate=False, fail_at=None):
+    def __init__(
+        self,
+        actions="discrete",
+        length=None,
+        truncate=False,
+        fail_at=None,
+        fail_reset=None,
+    ):
         self.action_space = spaces.Box(LOW, HIGH, dtype=np.float32)
         if actions == "discrete":
             self.action_space = spaces.Discrete(3)
         self.observation_space = spaces.Box(-10.0, 10.0, (3,), np.float32)
-        self.length, self.truncate, self.fail_at = length, truncate, fail_at
+        self.length, self.truncate = length, truncate
+        self.fail_at, self.fail_reset = fail_at, fail_reset
         self.state, self.left, self.total, self.time = None, 0, 0.0, 0
         self.steps = 0
         self.episodes, self.seeds, self.starts = [], [], []
@@ -50,6 +59,8 @@ class Walk(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
+        if self.fail_reset is not None and len(self.seeds) == self.fail_reset[0]:
+            raise self.fail_reset[1]
         self.seeds.append(seed)
         self.state = self.np_random.normal(size=2)
         self.left = self.length or int(self.np_random.integers(3, 9))

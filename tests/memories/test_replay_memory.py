@@ -521,7 +521,6 @@ def test_pixels_given_as_floats_are_refused():
         memory.add(step._replace(observation=floats, next_observation=floats))
 
 
-@pytest.mark.parametrize("columns", [[0, 1], [-1, 0]])
 def test_rows_of_one_environment_make_a_memory_of_one():
     """The first call fixes the number of environments: by `columns`, if given."""
     memory = ReplayMemory(10)
@@ -531,6 +530,7 @@ def test_rows_of_one_environment_make_a_memory_of_one():
     assert len(memory) == 10
 
 
+@pytest.mark.parametrize("columns", [[0, 1], [-1, 0]])
 def test_rows_of_an_unknown_environment_are_refused(columns):
     memory = filled(10, 5)
     with pytest.raises(ValueError, match="memory holds 1 environment"):
