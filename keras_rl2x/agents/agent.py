@@ -176,7 +176,17 @@ class Agent(Learner):
             ValueError, TypeError: for what cannot work, before any training.
             Whatever the environment raises, unchanged.
         """
-        self._check_fit(env, epochs, steps_per_epoch, batch_size, validation_data)
+        self._check_fit(env, validation_data)
+        arguments.check_fit(
+            epochs=epochs,
+            steps_per_epoch=steps_per_epoch,
+            batch_size=1 if batch_size is None else batch_size,
+            validation_episodes=validation_episodes,
+            validation_freq=validation_freq,
+            initial_epoch=initial_epoch,
+            seed=seed,
+        )
+        callbacks = arguments.check_callbacks(callbacks)
         self.bind(*spaces.single_spaces(env))
         if validation_data is not None:
             self.bind(*spaces.single_spaces(validation_data))
@@ -217,22 +227,16 @@ class Agent(Learner):
             container.clean_up()
             raise
 
-    def _check_fit(
-        self, env: Any, epochs: int, steps: int, batch_size: Any, validation: Any
-    ) -> None:
+    def _check_fit(self, env: Any, validation_data: Any) -> None:
         if not self.compiled:
             raise ValueError(
                 f"Call `compile()` before `fit`: `{type(self).__name__}` has no "
                 "optimizer yet. `compile()` without arguments takes good defaults."
             )
         spaces.single_spaces(env)
-        for name, value in (("epochs", epochs), ("steps_per_epoch", steps)):
-            check_whole(name, value)
-        if batch_size is not None:
-            check_whole("batch_size", batch_size)
-        if validation is not None:
-            spaces.single_spaces(validation)
-            if validation is env:
+        if validation_data is not None:
+            spaces.single_spaces(validation_data)
+            if validation_data is env:
                 raise ValueError(
                     "`validation_data` must be an environment of its own: evaluating "
                     "in the training env would break its episode. Make a second one "
@@ -242,16 +246,7 @@ class Agent(Learner):
     def _callbacks(
         self, callbacks, env, episodes, every, seed, steps, epochs, verbose
     ) -> FitCallbacks:
-        callbacks = keras.tree.flatten(callbacks) if callbacks else []
-        for callback in callbacks:
-            if not isinstance(callback, keras.callbacks.Callback):
-                raise TypeError(
-                    "`callbacks` must be objects of `keras.callbacks.Callback`. "
-                    f"Received: {callback!r}."
-                )
         if env is not None:
-            check_whole("validation_episodes", episodes)
-            check_whole("validation_freq", every)
             other = None if seed is None else arguments.other_seed(seed)
             validation = Validation(env, episodes, every, other, lambda: container)
             callbacks = [validation, *callbacks]

@@ -68,6 +68,31 @@ def check_exploration(exploration: Any, defaults: Defaults) -> Exploration:
     return exploration
 
 
+def check_fit(seed: Any, initial_epoch: Any, **counts: Any) -> None:
+    """Raises for numbers out of range, by their names in `fit`."""
+    for name, value in counts.items():
+        check_whole(name, value)
+    check_whole("initial_epoch", initial_epoch, minimum=0)
+    if seed is not None:
+        check_whole("seed", seed, minimum=0)
+
+
+def check_callbacks(callbacks: Any) -> list[keras.callbacks.Callback]:
+    """The callbacks as a list.
+
+    Raises:
+        TypeError: for what is none.
+    """
+    callbacks = [] if callbacks is None else keras.tree.flatten(callbacks)
+    for callback in callbacks:
+        if not isinstance(callback, keras.callbacks.Callback):
+            raise TypeError(
+                "`callbacks` must be objects of `keras.callbacks.Callback`. Received: "
+                f"{callback!r}."
+            )
+    return callbacks
+
+
 def check_compile(updates_per_step: Any, warmup_steps: Any, execution: Any) -> None:
     """Raises for numbers out of range."""
     check_number("updates_per_step", updates_per_step, minimum=1e-6)

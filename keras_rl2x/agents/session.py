@@ -91,7 +91,8 @@ class Session:
             stack, n = generator.draw(min(self.steps_per_execution, left))
         except StopIteration as error:
             # Keras would end the training as if the data had run out.
-            raise RuntimeError("The environment raised StopIteration.") from error
+            text = f"The environment raised StopIteration: {error}"
+            raise RuntimeError(text).with_traceback(error.__traceback__) from error
         finally:
             progress.epoch_steps += progress.env_steps - before
         if n > 0:

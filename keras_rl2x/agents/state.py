@@ -24,6 +24,7 @@ class Progress:
         last_update_step: `env_steps` at the last gradient step.
         epoch: epochs begun so far in the current `fit`, and
         epoch_steps: env steps taken in the current one.
+        episode_means: last known means of ended episodes, for the logs.
     """
 
     env_steps: int = 0
@@ -33,6 +34,7 @@ class Progress:
     last_update_step: int = 0
     epoch: int = 0
     epoch_steps: int = 0
+    episode_means: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 class RandomStreams:

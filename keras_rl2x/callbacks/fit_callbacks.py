@@ -45,7 +45,7 @@ class FitCallbacks(keras.callbacks.CallbackList):
         if self._is_open:
             for callback in self.callbacks:
                 with contextlib.suppress(Exception):
-                    callback.on_train_end()
+                    callback.on_train_end(None)
 
     def on_train_batch_end(self, batch, logs=None):
         for board in self._boards:

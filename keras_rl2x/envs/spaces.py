@@ -235,6 +235,7 @@ def describe_difference(saved: spaces.Space, given: spaces.Space) -> str | None:
         same = same and saved.n == given.n and saved.start == given.start
     elif isinstance(saved, spaces.MultiDiscrete):
         same = same and (saved.nvec == given.nvec).all()
+        same = same and (saved.start == given.start).all()
     return None if same else f"{saved} against {given}"
 
 

@@ -8,12 +8,13 @@ class EpisodeLog:
 
     Args:
         num_envs: number of environments.
+        means: the last known means, kept up to date in place.
     """
 
-    def __init__(self, num_envs: int):
+    def __init__(self, num_envs: int, means: dict[str, float]):
+        self._means = means
         self._return = np.zeros(num_envs)
         self._length = np.zeros(num_envs, np.int64)
-        self._means: dict[str, float] = {}
         self.new_epoch()
 
     def new_epoch(self) -> None:
@@ -32,10 +33,8 @@ class EpisodeLog:
         self._return[over] = 0.0
         self._length[over] = 0
         means = self._sums / self._ended
-        self._means = {
-            "episode_return": float(means[0]),
-            "episode_length": float(means[1]),
-        }
+        self._means["episode_return"] = float(means[0])
+        self._means["episode_length"] = float(means[1])
 
     def logs(self) -> dict[str, float]:
         """Means over this epoch's ended episodes, or else the last ones known.

@@ -21,7 +21,8 @@ class OneHot(keras.layers.Layer):
     def __init__(self, sizes: Any, starts: Any = None, **kwargs: Any):
         super().__init__(**kwargs)
         self.sizes = [int(size) for size in sizes]
-        self.starts = [int(s) for s in (starts or [0] * len(self.sizes))]
+        starts = [0] * len(self.sizes) if starts is None else starts
+        self.starts = [int(start) for start in starts]
 
     def call(self, values):
         values = ops.reshape(values, (-1, len(self.sizes)))

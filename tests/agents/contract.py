@@ -82,7 +82,8 @@ class Case(NamedTuple):
     def make(self, seed=1, cls=None, **kwargs):
         """A small agent, not compiled."""
         cls = cls or self.cls
-        return cls.from_env(self.env(), hidden=(16,), seed=seed, **kwargs)
+        kwargs.setdefault("hidden", (16,))
+        return cls.from_env(self.env(), seed=seed, **kwargs)
 
     def compile(self, agent, rate=0.01, **kwargs):
         """Compiles for short tests: plain SGD, no XLA, a warm-up of 16 steps."""
@@ -104,7 +105,7 @@ class Case(NamedTuple):
 
     def light(self, seed=1, **kwargs):
         """Compiled, without its algorithm: where it does not matter what is learned."""
-        return self.compiled(seed, light(self.cls), **kwargs)
+        return self.compile(self.make(seed, light(self.cls), hidden=()), **kwargs)
 
     def transitions(self, size=16, seed=0, actions=None):
         """A made-up batch, actions in the env's units."""

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from keras_rl2x.callbacks import TargetUpdate
 from tests.agents.contract import digest
+from tests.agents.contract import light
 from tests.agents.walk import Walk
 
 TIMES = ("steps_per_second",)
@@ -183,34 +184,44 @@ def test_a_thousand_steps_bring_250_updates_and_10_target_syncs(case, num_envs):
     assert 0 <= taken - 1_100 < num_envs
 
 
-@pytest.mark.parametrize("updates_per_step", [0.1, 1 / 3, 0.75, 2])
-def test_every_epoch_ends_on_its_budget(case, updates_per_step):
-    for env in (case.env(), case.vector_env(8), case.vector_env(3, AutoresetMode.SAME_STEP)):
-        agent = case.light(
-            warmup_steps=20, updates_per_step=updates_per_step, steps_per_execution=7
+@pytest.mark.parametrize(
+    ("updates_per_step", "num_envs", "mode"),
+    [
+        (0.1, 1, None),
+        (1 / 3, 8, AutoresetMode.NEXT_STEP),
+        (0.75, 3, AutoresetMode.SAME_STEP),
+        (2, 3, AutoresetMode.DISABLED),
+    ],
+)
+def test_every_epoch_ends_on_its_budget(case, updates_per_step, num_envs, mode):
+    env = case.env() if num_envs == 1 else case.vector_env(num_envs, mode)
+    agent = case.light(
+        warmup_steps=20, updates_per_step=updates_per_step, steps_per_execution=7
+    )
+    seen = []
+    watch = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: seen.append(
+            (agent.env_steps, agent.gradient_steps)
         )
-        seen = []
-        watch = keras.callbacks.LambdaCallback(
-            on_epoch_end=lambda epoch, logs, agent=agent, seen=seen: seen.append(
-                (agent.env_steps, agent.gradient_steps)
-            )
-        )
-        for _ in range(2):  # a second fit goes on with the fraction
-            agent.fit(
-                env, epochs=2, steps_per_epoch=25, batch_size=8, verbose=0,
-                callbacks=[watch],
-            )  # fmt: skip
-        assert seen == [
-            (20 + steps, math.floor(steps * updates_per_step + 1e-9))
-            for steps in (25, 50, 75, 100)
-        ]
-        agent.memory.sample(1)  # the memory is in order
+    )
+    for _ in range(2):  # a second fit goes on with the fraction and the surplus
+        agent.fit(
+            env, epochs=2, steps_per_epoch=25, batch_size=8, verbose=0,
+            callbacks=[watch],
+        )  # fmt: skip
+    assert seen == [
+        (20 + steps, math.floor(steps * updates_per_step + 1e-9))
+        for steps in (25, 50, 75, 100)
+    ]
 
 
-@pytest.mark.parametrize("num_envs", [1, 4])
-def test_steps_per_execution_changes_neither_updates_nor_targets(case, num_envs):
-    expected = due_steps(16, 60, 0.75)
-    for execution in (1, 5, 32, None):
+@pytest.mark.parametrize(
+    ("num_envs", "executions"), [(1, (1, 5, None)), (4, (1, 30))]
+)
+def test_steps_per_execution_changes_neither_updates_nor_targets(
+    case, num_envs, executions
+):
+    for execution in executions:
         env = case.env() if num_envs == 1 else case.vector_env(num_envs)
         agent = case.light(steps_per_execution=execution, updates_per_step=0.75)
         rule = LoggedTargetUpdate(period=1)
@@ -219,7 +230,7 @@ def test_steps_per_execution_changes_neither_updates_nor_targets(case, num_envs)
             callbacks=[rule],
         )  # fmt: skip
         assert agent.gradient_steps == 45
-        assert rule.steps(agent) == expected, execution
+        assert rule.steps(agent) == due_steps(16, 60, 0.75), execution
 
 
 def test_an_execution_is_cut_at_the_end_of_an_epoch_and_rounded_to_the_envs(case):
@@ -230,7 +241,7 @@ def test_an_execution_is_cut_at_the_end_of_an_epoch_and_rounded_to_the_envs(case
             calls.append((self.env_steps, n))
             return super().learn(stack, n)
 
-    agent = case.compiled(cls=Counting, steps_per_execution=10)
+    agent = case.compiled(cls=light(Counting), steps_per_execution=10)
     agent.fit(
         case.vector_env(4), epochs=2, steps_per_epoch=30, batch_size=8, verbose=0
     )
