@@ -1,5 +1,6 @@
 """The compiled functions of an agent: one for acting, one for learning."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -57,7 +58,12 @@ class Engine:
         self.traces = 0
         self.rehearsed = False
         self._acting: dict[tuple, Callable] = {}
-        self._compiled = tf.function(self._loop, jit_compile=jit_compile)
+        # A partial, since TensorFlow counts traces by code object: several agents
+        # would look like one that is traced again and again. And no AutoGraph, which
+        # needs source files and is not needed for explicit loops.
+        self._compiled = tf.function(
+            functools.partial(self._loop), jit_compile=jit_compile, autograph=False
+        )
 
     # ------------------------------------------------------------------- acting
 
@@ -83,6 +89,7 @@ class Engine:
         function = tf.function(
             lambda *tensors: self._policy(_pack(names, tensors)),
             jit_compile=self.jit_compile,
+            autograph=False,
         )
         specs = [tf.TensorSpec(part.shape, part.dtype) for part in parts]
         return function.get_concrete_function(*specs)

@@ -95,7 +95,7 @@ class TargetUpdate(keras.callbacks.Callback):
 
         def blend_all() -> tf.Tensor:
             for target, online in pairs:
-                self.blend(target, online)
+                self._blend(target, online)
             return tf.constant(True)
 
         due = self.due(step, previous)
@@ -103,6 +103,19 @@ class TargetUpdate(keras.callbacks.Callback):
             blend_all()
         else:
             tf.cond(tf.cast(due, tf.bool), blend_all, lambda: tf.constant(False))
+
+    def _blend(self, target: keras.Model, online: keras.Model) -> None:
+        try:
+            self.blend(target, online)
+        except (NotImplementedError, AttributeError) as error:
+            if "numpy" not in str(error):
+                raise
+            raise ValueError(
+                f"`{type(self).__name__}.blend` runs inside the compiled training step, "
+                "where weights are no NumPy arrays (`get_weights`, `set_weights`, "
+                "`.numpy()`). Use `target.variables` and `assign`, or "
+                "`compile(run_eagerly=True)`."
+            ) from error
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

@@ -123,12 +123,7 @@ def make_atari(
     except ImportError as error:
         raise ImportError("Atari needs ale-py: `pip install ale-py`.") from error
 
-    rom = _rom_name(game)
-    if rom not in roms.get_all_rom_ids():
-        raise ValueError(
-            f"Unknown Atari game: {game!r}. Expected an id such as 'ALE/Pong-v5', or "
-            f"one of ale-py's names: {', '.join(roms.get_all_rom_ids()[:5])}, …"
-        )
+    rom = _rom_name(game, roms.get_all_rom_ids())
     kwargs.setdefault("autoreset_mode", AutoresetMode.SAME_STEP)
     env = AtariVectorEnv(
         rom,
@@ -163,14 +158,15 @@ def make_atari(
     return AtariLearningSignal(env, clip_rewards, terminal_on_life_loss, protocol)
 
 
-def _rom_name(game: str) -> str:
+def _rom_name(game: str, known: list[str]) -> str:
     """`"ALE/MsPacman-v5"` and `"MsPacmanNoFrameskip-v4"` to `"ms_pacman"`."""
     name = game.split("/")[-1].split("-v")[0]
     name = name.removesuffix("NoFrameskip").removesuffix("Deterministic")
-    letters = [
-        f"_{c.lower()}"
-        if c.isupper() and i and not name[i - 1].isupper()
-        else c.lower()
-        for i, c in enumerate(name)
-    ]
-    return "".join(letters)
+    by_letters = {rom.replace("_", ""): rom for rom in known}
+    rom = by_letters.get(name.lower().replace("_", ""))
+    if rom is None:
+        raise ValueError(
+            f"Unknown Atari game: {game!r}. Expected an id such as 'ALE/Pong-v5', or "
+            f"one of ale-py's names: {', '.join(sorted(known)[:5])}, …"
+        )
+    return rom

@@ -74,6 +74,7 @@ class EnvStepper:
 
     def reset(self, seed: int | None = None) -> None:
         """Starts a new episode in every environment."""
+        self._let_ghosts_pass()
         result = self.env.reset(seed=seed)
         observation, info = self._unpack_reset(result)
         self._ghost[:] = False
@@ -82,6 +83,15 @@ class EnvStepper:
         self._has_masks = True
         self.action_mask = self._mask(info)
         self._has_masks = self.action_mask is not None
+
+    def _let_ghosts_pass(self) -> None:
+        """Lets an env that is about to reset itself do so before a reset by hand.
+
+        `AsyncVectorEnv` without shared memory would else reset once more in the first
+        step after, which would look like a true one.
+        """
+        if self._ghost.any():
+            self.env.step(self._last_action.copy())
 
     def step(self, action: np.ndarray) -> Outcome:
         """Takes one step in every environment.
@@ -92,7 +102,8 @@ class EnvStepper:
         self.step_count += 1
         before, mask_before = self.observation, self.action_mask
         # The env gets a copy: it may modify it, or keep it.
-        given = action.copy() if self.is_vector else _plain(action[0])
+        self._last_action = action
+        given = action.copy() if self.is_vector else self._plain(action[0])
         result = self._unpack_step(self.env.step(given))
         observation = self._batch(result[0], "step")
         reward, info = self._reward(result[1]), result[4]
@@ -123,6 +134,12 @@ class EnvStepper:
             outcome = outcome.rows(np.flatnonzero(~self._ghost))
         self._begin_next(observation, mask, ended)
         return outcome
+
+    def _plain(self, action: np.ndarray) -> Any:
+        """One action as the env's space wants it: an int, or an array of its own."""
+        if isinstance(self.action_space, gym.spaces.Discrete):
+            return int(action)
+        return np.array(action)
 
     def _begin_next(
         self, observation: Any, mask: np.ndarray | None, ended: np.ndarray
@@ -163,12 +180,19 @@ class EnvStepper:
                     value = final[key][row]
                 else:
                     value = final[row] if key is None else final[row][key]
+                if np.shape(value) != merged[row].shape:
+                    raise ValueError(
+                        f"`info['final_obs']` of {_name(self.env)} {self._where(row)} "
+                        f"has shape {np.shape(value)}, expected {merged[row].shape}."
+                    )
                 merged[row] = value
             return merged
 
         if isinstance(observation, dict):
-            return {key: merge(None, part, key) for key, part in observation.items()}
-        return merge(None, observation, None)
+            merged = {key: merge(None, part, key) for key, part in observation.items()}
+        else:
+            merged = merge(None, observation, None)
+        return self._batch(merged, "step")
 
     def _final_mask(
         self, mask: np.ndarray | None, info: Any, ended: np.ndarray
@@ -241,7 +265,8 @@ class EnvStepper:
             array = np.array(reward, dtype=np.float64)
         except (TypeError, ValueError):
             array = None
-        if array is None or array.size != self.num_envs or isinstance(reward, str):
+        given = isinstance(reward, str) or reward is None
+        if array is None or array.size != self.num_envs or given:
             raise ValueError(
                 f"`step` of {_name(self.env)} returned a reward {self._where()} that "
                 f"is not {'one number per env' if self.is_vector else 'a number'}: "
@@ -275,9 +300,15 @@ class EnvStepper:
         if not isinstance(info, dict) or "action_mask" not in info:
             return None if self.action_mask is None else np.ones(shape, bool)
         try:
-            mask = np.asarray(info["action_mask"], dtype=bool).reshape(shape)
+            mask = np.array(info["action_mask"], dtype=bool).reshape(shape)
         except (TypeError, ValueError):
-            return None  # a key of the same name that means something else
+            if self.action_mask is None:
+                return None  # a key of the same name that means something else
+            raise ValueError(
+                f"`info['action_mask']` of {_name(self.env)} {self._where()} does not "
+                f"fit: expected bools of shape {shape}, received "
+                f"{_describe(info['action_mask'])}."
+            ) from None
         known = info.get("_action_mask")
         if self.is_vector and known is not None:
             # Rows without a mask allow everything.
@@ -350,15 +381,13 @@ def _fits(part: Any, shape: tuple, dtype: np.dtype) -> bool:
         array = np.asarray(part)
     except (TypeError, ValueError):
         return False
-    # Integers of another width are common (a Python int for int8, say).
-    integers = array.dtype.kind in "iu" and dtype.kind in "iu"
-    castable = integers or np.can_cast(array.dtype, dtype, "same_kind")
-    return array.shape == shape and castable
-
-
-def _plain(action: np.ndarray) -> Any:
-    """One action as the env's space wants it: an int, or its own array."""
-    return int(action) if action.ndim == 0 else np.ascontiguousarray(action).copy()
+    if array.shape != shape:
+        return False
+    if array.dtype.kind in "iu" and dtype.kind in "iu":
+        # Integers of another width are common (a Python int for int8, say).
+        bounds = np.iinfo(dtype)
+        return bool((array >= bounds.min).all() and (array <= bounds.max).all())
+    return np.can_cast(array.dtype, dtype, "same_kind")
 
 
 def _rows(observation: Any, rows: np.ndarray) -> Any:
