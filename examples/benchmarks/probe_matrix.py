@@ -197,9 +197,9 @@ def main(words):
     print(end)
     if not words:
         text = (
-            "# Probe environments\n\nWritten by `probe_matrix.py`. Each row is the worst"
-            f" of seeds {', '.join(map(str, SEEDS))}: the largest error of its values,"
-            f" and the tolerance. {end}\n\n"
+            "# Probe environments\n\nWritten by `probe_matrix.py`. Each row is the "
+            f"worst of seeds {', '.join(map(str, SEEDS))}: the largest error of its "
+            f"values, and the tolerance. {end}\n\n"
         )
         Path(__file__).with_suffix(".md").write_text(text + "\n".join(lines) + "\n")
 

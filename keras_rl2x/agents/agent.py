@@ -1,6 +1,7 @@
 """The environment side of every agent: acting, fit, evaluate, export."""
 
 import os
+import warnings
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -489,11 +490,14 @@ class Agent(Learner):
         """An agent made from `get_config()`, with its networks built."""
         config = dict(config)
         bound = [config.pop("observation_space"), config.pop("action_space")]
-        for name in (*cls.trained, *cls.targets.values()):
-            if config.get(name) is not None:
-                config[name] = keras.saving.deserialize_keras_object(
-                    config[name], custom_objects
-                )
+        with warnings.catch_warnings():
+            # Networks are built below, by calling them.
+            warnings.filterwarnings("ignore", message=".*had a build config.*")
+            for name in (*cls.trained, *cls.targets.values()):
+                if config.get(name) is not None:
+                    config[name] = keras.saving.deserialize_keras_object(
+                        config[name], custom_objects
+                    )
         agent = cls(**config)
         if None not in bound:
             agent.bind(*map(spaces.from_config, bound))

@@ -169,10 +169,13 @@ class Learner(keras.Model):
         self.check_action_space(action_space)
         run.observation_space, run.action_space = observation_space, action_space
         run.action_units = ActionUnits(action_space)
+        given = {name: getattr(self, name, None) for name in self.targets.values()}
         try:
             self._build_networks(encoding.inputs(observation_space))
         except BaseException:
             run.observation_space = run.action_space = run.action_units = None
+            for name, target in given.items():
+                setattr(self, name, target)
             raise
         self._build_optimizers()
 
@@ -206,18 +209,27 @@ class Learner(keras.Model):
             checks.check_stateless(network, name)
         self.check_networks(observation)
         for name, target_name in self.targets.items():
-            online = getattr(self, name)
             if getattr(self, target_name, None) is None:
-                setattr(self, target_name, checks.clone(online, name))
-            arguments.check_separate(
-                online, getattr(self, target_name), name, target_name
-            )
-        # Builds what is left: Keras restores optimizers only of a called model.
+                clone = checks.clone(getattr(self, name), name)
+                setattr(self, target_name, clone)
+        self._call_targets(observation)
+        # Keras restores optimizers only of a model that has been called.
         self(observation)
-        self.build_targets(observation)
-        for target, online in self._target_pairs():
-            checks.copy_weights(online, target)
+        for name, target_name in self.targets.items():
+            online, target = getattr(self, name), getattr(self, target_name)
+            arguments.check_separate(online, target, name, target_name)
+            checks.copy_weights(online, target, name)
             target.trainable = False
+
+    def _call_targets(self, observation: Any) -> None:
+        try:
+            self.build_targets(observation)
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"{' or '.join(f'`{name}`' for name in self.targets.values())} cannot "
+                "be called as its online network is; both must have the same "
+                f"architecture. Keras says: {str(error).splitlines()[0]}"
+            ) from error
 
     def build_targets(self, observation: Any) -> None:
         """Calls target networks once, with symbolic observations."""

@@ -111,7 +111,7 @@ class TargetUpdate(keras.callbacks.Callback):
             if "numpy" not in str(error):
                 raise
             raise ValueError(
-                f"`{type(self).__name__}.blend` runs inside the compiled training step, "
+                f"`{type(self).__name__}.blend` runs inside the compiled step, "
                 "where weights are no NumPy arrays (`get_weights`, `set_weights`, "
                 "`.numpy()`). Use `target.variables` and `assign`, or "
                 "`compile(run_eagerly=True)`."

@@ -136,7 +136,9 @@ def clone(network: keras.Model, name: str) -> keras.Model:
         ValueError: if the network cannot be copied.
     """
     try:
-        with keras.name_scope(f"target_{name}"):
+        with keras.name_scope(f"target_{name}"), warnings.catch_warnings():
+            # The agent builds its networks by calling them.
+            warnings.filterwarnings("ignore", message=".*had a build config.*")
             target = keras.models.clone_model(network)
         target.name = f"target_{name}"
         return target
@@ -149,8 +151,19 @@ def clone(network: keras.Model, name: str) -> keras.Model:
         ) from None
 
 
-def copy_weights(source: keras.Model, target: keras.Model) -> None:
-    """Makes all weights of `target` equal, BatchNorm statistics included."""
+def copy_weights(source: keras.Model, target: keras.Model, name: str) -> None:
+    """Makes all weights of `target` equal, BatchNorm statistics included.
+
+    Raises:
+        ValueError: naming the network, if it has another architecture.
+    """
+    shapes = [tuple(weight.shape) for weight in source.weights]
+    others = [tuple(weight.shape) for weight in target.weights]
+    if shapes != others:
+        raise ValueError(
+            f"`target_{name}` must have the architecture of `{name}`: expected weights "
+            f"of shapes {shapes}, received {others}."
+        )
     for new, old in zip(target.weights, source.weights, strict=True):
         new.assign(old)
 

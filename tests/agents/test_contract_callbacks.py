@@ -377,4 +377,4 @@ def test_the_validation_env_is_seeded_from_seed_but_not_equal_to_the_training_en
         starts.append(np.array(validation.starts))
         assert not np.array_equal(train.starts[0], validation.starts[0])
     assert np.array_equal(*starts)
-    assert len({start.tobytes() for start in starts[0]}) == 4
+    assert len({start.tobytes() for start in starts[0]}) == len(starts[0]) >= 4

@@ -451,13 +451,13 @@ def test_an_episode_of_other_lengths_is_refused(observations, actions, rewards):
 
 @pytest.mark.parametrize("capacity", [0, -5, 2.5, "100", None])
 def test_a_capacity_that_is_no_number_of_steps_is_refused(capacity):
-    with pytest.raises(ValueError, match="`capacity` must be a whole number of steps"):
+    with pytest.raises(ValueError, match="`capacity` must be a whole number, at least"):
         ReplayMemory(capacity)
 
 
 @pytest.mark.parametrize("frame_stack", [0, -1, "4", 2.5])
 def test_a_frame_stack_that_is_no_number_of_frames_is_refused(frame_stack):
-    with pytest.raises(ValueError, match="`frame_stack` must be `None` or a number"):
+    with pytest.raises(ValueError, match="`frame_stack` must be a whole number, at le"):
         ReplayMemory(10, frame_stack=frame_stack)
 
 
@@ -538,12 +538,33 @@ def test_rows_of_an_unknown_environment_are_refused(columns):
     assert len(memory) == 5
 
 
+def test_a_filled_memory_is_compared_before_a_step_is_taken():
+    """As `fit` does it, with an example of what is to come."""
+    memory = filled(10, 5)
+    memory.allocate(steps(1))
+    wide = np.zeros((1, 2), np.float32)
+    other = steps(1)._replace(observation=wide, next_observation=wide)
+    with pytest.raises(ValueError, match="`observation` does not fit this memory"):
+        memory.allocate(other)
+    with pytest.raises(ValueError, match="steps of 1 environments, not of 4"):
+        memory.allocate(steps(4))
+    assert len(memory) == 5
+
+
+def test_a_memory_without_steps_takes_any_environment():
+    memory = ReplayMemory(10)
+    memory.allocate(steps(4))
+    memory.allocate(steps(2))
+    memory.add(steps(2))
+    assert len(memory) == 2
+
+
 def test_masks_of_some_steps_only_are_refused():
     mask = np.ones((2, 3), bool)
     memory = ReplayMemory(10)
     step = steps(2)
     memory.add(step._replace(action_mask=mask, next_action_mask=mask), [0, 0])
-    with pytest.raises(ValueError, match="memory holds action masks: every step"):
+    with pytest.raises(ValueError, match="`action_mask` does not fit this memory"):
         memory.add(step, [0, 0])
     with pytest.raises(ValueError, match="mask"):
         memory.add(

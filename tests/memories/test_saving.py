@@ -173,7 +173,6 @@ def test_damaged_facts_are_named(text, tmp_path):
     [
         {"columns": 0},
         {"columns": 3},
-        {"rows": 1},
         {"count": [15]},
         {"count": [10**9, 10**9]},
         {"oldest": [-3, 0]},
@@ -184,7 +183,6 @@ def test_damaged_facts_are_named(text, tmp_path):
         {"action_spec": [[], "O"]},
         {"config": {"capacity": 0, "frame_stack": None}},
         {"config": {"capacity": 23, "unknown": 1}},
-        {"arrays": {}},
     ],
 )
 def test_facts_that_contradict_the_arrays_are_refused(change, tmp_path):

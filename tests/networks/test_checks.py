@@ -194,7 +194,7 @@ def test_a_copy_has_weights_of_its_own(network):
     target(x)
     for weight in network.weights:
         weight.assign(np.random.default_rng(1).normal(size=weight.shape))
-    checks.copy_weights(network, target)
+    checks.copy_weights(network, target, "network")
     assert target.name == "target_network"
     assert type(target) is type(network)
     for new, old in zip(target.weights, network.weights, strict=True):
@@ -202,6 +202,15 @@ def test_a_copy_has_weights_of_its_own(network):
         assert new is not old
         old.assign(old + 1.0)
         assert np.abs(new.numpy() - old.numpy()).min() > 0.5
+
+
+def test_a_target_of_another_architecture_is_refused():
+    network, other = (ending_in(keras.layers.Dense(n)) for n in (2, 3))
+    with pytest.raises(
+        ValueError, match=r"`target_critic` must have.*\(3, 2\).*\(3, 3\)"
+    ):
+        checks.copy_weights(network, other, "critic")
+    assert not np.any(other.weights[1])
 
 
 def test_a_network_that_cannot_be_copied_says_what_to_do():
