@@ -9,7 +9,7 @@ if _name == "tensorflow":
     _name = keras.backend.backend()
 if _name != "tensorflow":
     raise ImportError(
-        f"keras_rl2x needs the TensorFlow backend of Keras, but it is {_name!r}. Set the "
-        "environment variable KERAS_BACKEND=tensorflow (or unset it) before the first "
-        "`import keras`."
+        f"keras_rl2x needs the TensorFlow backend of Keras, but it is {_name!r}. Set "
+        "the environment variable KERAS_BACKEND=tensorflow (or unset it) before the "
+        "first `import keras`."
     )

@@ -373,10 +373,14 @@ class Learner(keras.Model):
         if not self.compiled:
             return {}
         arguments = {**self._run.compile_arguments, "target_update": self.target_update}
-        return {
+        config = {
             name: keras.saving.serialize_keras_object(value)
             for name, value in arguments.items()
         }
+        if isinstance(self.loss, keras.losses.Huber):
+            # Keras leaves it out of the loss's own config.
+            config["loss"]["config"].update(getattr(self.loss, "_fn_kwargs", {}))
+        return config
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles as `get_compile_config` says; called by `load_model`."""

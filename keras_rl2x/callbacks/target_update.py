@@ -84,11 +84,11 @@ class TargetUpdate(keras.callbacks.Callback):
         """
         tau = 1.0 if self.tau is None else self.tau
         for slow, fast in zip(target.variables, online.variables, strict=True):
-            # Random seeds and integer counters are no averages.
-            if keras.backend.is_float_dtype(slow.dtype):
-                slow.assign(polyak_average(slow, fast, tau))
-            elif tau == 1.0:
+            if tau == 1.0:
                 slow.assign(fast)
+            elif keras.backend.is_float_dtype(slow.dtype):
+                # Random seeds and integer counters are no averages.
+                slow.assign(polyak_average(slow, fast, tau))
 
     def apply(self, pairs: list, step: Any, previous: Any) -> None:
         """Blends every `(target, online)` pair if it is due. Traced."""

@@ -52,8 +52,6 @@ class EnvStepper:
 
     Attributes:
         num_envs: number of environments.
-        observation: `[N, ...]`, what to act on next.
-        action_mask: `[N, A]` bool or `None`, actions allowed there.
         step_count: vector calls so far, for error messages.
     """
 
@@ -66,9 +64,25 @@ class EnvStepper:
         self._learning_signal = _find_method(env, "learning_signal")
         self._ghost = np.zeros(self.num_envs, bool)
         self._all = np.arange(self.num_envs)
-        self.observation: Any = None
-        self.action_mask: np.ndarray | None = None
         self.step_count = 0
+        self._observation: Any = None
+        self._action_mask: np.ndarray | None = None
+        self._over = np.zeros(self.num_envs, bool)  # ended, and to be reset by us
+
+    @property
+    def observation(self) -> Any:
+        """`[N, ...]`, what to act on next. Resets what has ended, if that is left to us.
+
+        So late, that an evaluation does not reset once more after its last episode.
+        """
+        self._reset_ended()
+        return self._observation
+
+    @property
+    def action_mask(self) -> np.ndarray | None:
+        """`[N, A]` bool or `None`, actions allowed in `observation`."""
+        self._reset_ended()
+        return self._action_mask
 
     # ----------------------------------------------------------------- episodes
 
@@ -79,10 +93,11 @@ class EnvStepper:
         observation, info = self._unpack_reset(result)
         self._ghost[:] = False
         self.step_count = 0
-        self.observation = self._batch(observation, "reset")
+        self._over[:] = False
+        self._observation = self._batch(observation, "reset")
         self._has_masks = True
-        self.action_mask = self._mask(info)
-        self._has_masks = self.action_mask is not None
+        self._action_mask = self._mask(info)
+        self._has_masks = self._action_mask is not None
 
     def _let_ghosts_pass(self) -> None:
         """Lets an env that is about to reset itself do so before a reset by hand.
@@ -144,21 +159,28 @@ class EnvStepper:
     def _begin_next(
         self, observation: Any, mask: np.ndarray | None, ended: np.ndarray
     ) -> None:
-        """Resets what has ended, if the env does not do so by itself."""
-        if not ended.any():
-            self._ghost[:] = False
-        elif not self.is_vector:
-            observation, info = self._unpack_reset(self.env.reset())
-            observation, mask = self._batch(observation, "reset"), self._mask(info)
-        elif self.mode == AutoresetMode.NEXT_STEP:
+        self._observation, self._action_mask = observation, mask
+        by_itself = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
+        if self.mode == AutoresetMode.NEXT_STEP:
             self._ghost = ended.copy()
-        elif self.mode == AutoresetMode.DISABLED:
-            result = self.env.reset(options={"reset_mask": ended.copy()})
-            observation, info = self._unpack_reset(result)
-            observation, fresh = self._batch(observation, "reset"), self._mask(info)
-            if fresh is not None and mask is not None:
-                mask = np.where(ended[:, None], fresh, mask)
-        self.observation, self.action_mask = observation, mask
+        elif self.mode not in by_itself:
+            self._over = ended.copy()
+
+    def _reset_ended(self) -> None:
+        """Resets what has ended, where the env does not do so by itself."""
+        if not self._over.any():
+            return
+        if self.is_vector:
+            # gymnasium takes the mask out of the options.
+            result = self.env.reset(options={"reset_mask": self._over.copy()})
+        else:
+            result = self.env.reset()
+        observation, info = self._unpack_reset(result)
+        observation, mask = self._batch(observation, "reset"), self._mask(info)
+        if mask is not None and self._action_mask is not None:
+            mask = np.where(self._over[:, None], mask, self._action_mask)
+        self._observation, self._action_mask = observation, mask
+        self._over[:] = False
 
     def _final_observation(self, observation: Any, info: Any, ended: np.ndarray) -> Any:
         """The true next observations, also where the env has already reset itself."""
@@ -298,11 +320,11 @@ class EnvStepper:
             return None
         shape = (self.num_envs, int(self.action_space.n))
         if not isinstance(info, dict) or "action_mask" not in info:
-            return None if self.action_mask is None else np.ones(shape, bool)
+            return None if self._action_mask is None else np.ones(shape, bool)
         try:
             mask = np.array(info["action_mask"], dtype=bool).reshape(shape)
         except (TypeError, ValueError):
-            if self.action_mask is None:
+            if self._action_mask is None:
                 return None  # a key of the same name that means something else
             raise ValueError(
                 f"`info['action_mask']` of {_name(self.env)} {self._where()} does not "

@@ -96,7 +96,7 @@ class ReplayMemory:
             ValueError: if the steps do not fit what the memory holds.
         """
         columns = len(step.reward) if num_envs is None else num_envs
-        if self._frames:
+        if len(self) > 0:
             if columns != self._columns:
                 raise ValueError(
                     f"This memory holds steps of {self._columns} environments, not of "
@@ -110,6 +110,7 @@ class ReplayMemory:
                 f"environments: `capacity` must be at least {columns}."
             )
         parts = self._parts(step.observation)
+        self._frames = {}
         self._is_dict = isinstance(step.observation, dict)
         self._axis, self._stack = self._find_stack(parts)
         self._plan(columns, parts, np.asarray(step.action), step.action_mask)
@@ -644,6 +645,8 @@ class ReplayMemory:
 
 def _check_leaf(name: str, value: Any, shape: tuple, dtype: np.dtype) -> None:
     """Raises unless an array has a shape and can be stored without loss of kind."""
+    if value is None:
+        raise ValueError(f"`{name}` is missing: this memory holds it for every step.")
     array = np.asarray(value)
     kinds = array.dtype.kind in "iu" and dtype.kind in "iu"
     castable = kinds or np.can_cast(array.dtype, dtype, "same_kind")

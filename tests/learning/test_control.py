@@ -1,4 +1,4 @@
-"""The defaults solve CartPole and Pendulum: one seed each, thresholds below the goals."""
+"""The defaults solve CartPole and Pendulum: one seed, thresholds below the goals."""
 
 import gymnasium as gym
 import pytest

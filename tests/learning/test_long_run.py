@@ -42,7 +42,7 @@ class Notes(keras.callbacks.Callback):
 # Warnings are errors in all tests, so a warning would end this one; what is printed is
 # looked at here.
 def test_100_000_steps_take_no_more_memory_and_no_more_traces_than_20_000(capfd):
-    env = gym.make("CartPole-v1")
+    env = gym.make_vec("CartPole-v1", 4, vectorization_mode="sync")  # acts faster
     agent = CountsTraces.from_env(env, hidden=(8,), seed=0)
     agent.compile(updates_per_step=0.05, warmup_steps=1_000)
     notes = Notes()
@@ -66,5 +66,5 @@ def test_100_000_steps_take_no_more_memory_and_no_more_traces_than_20_000(capfd)
 
 
 def is_start_up_noise(line):
-    """What TensorFlow and XLA print once, with a time in front or about their set-up."""
+    """What XLA prints once about its set-up."""
     return "XLA service" in line or "StreamExecutor device" in line
