@@ -20,15 +20,15 @@ args = parser.parse_args()
 
 
 class Corridor(gym.Env):
-    """Eight cells, some dirty. Actions: left, right, clean. Ends when all is clean."""
+    """Six cells, some dirty. Actions: left, right, clean. Ends when all is clean."""
 
-    observation_space = gym.spaces.Box(0.0, 1.0, (16,), np.float32)
+    observation_space = gym.spaces.Box(0.0, 1.0, (12,), np.float32)
     action_space = gym.spaces.Discrete(3)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)  # seeds `self.np_random`
-        self.dirty = self.np_random.random(8) < 0.5
-        self.cell = int(self.np_random.integers(8))
+        self.dirty = self.np_random.random(6) < 0.5
+        self.cell = int(self.np_random.integers(6))
         self.dirty[self.cell] = True  # something to do
         return self.observe(), {}
 
@@ -38,13 +38,13 @@ class Corridor(gym.Env):
             reward += float(self.dirty[self.cell])
             self.dirty[self.cell] = False
         else:
-            self.cell = int(np.clip(self.cell + (1 if action == 1 else -1), 0, 7))
+            self.cell = int(np.clip(self.cell + (1 if action == 1 else -1), 0, 5))
         # The task is over; a time limit is no business of the environment itself.
         terminated = not self.dirty.any()
         return self.observe(), reward, terminated, False, {}
 
     def observe(self):
-        return np.concatenate([np.eye(8)[self.cell], self.dirty]).astype(np.float32)
+        return np.concatenate([np.eye(6)[self.cell], self.dirty]).astype(np.float32)
 
 
 check_env(Corridor(), skip_render_check=True)

@@ -14,7 +14,7 @@ import keras_rl2x
 
 PACKAGE = Path(keras_rl2x.__file__).parent
 LEVEL = {
-    **dict.fromkeys(("types", "ops", "_version"), 0),
+    **dict.fromkeys(("types", "ops", "_version", "_backend"), 0),
     **dict.fromkeys(("layers", "memories", "envs"), 1),
     **dict.fromkeys(("networks", "exploration"), 2),
     **dict.fromkeys(("experience", "callbacks", "diagnostics", "export"), 3),
@@ -25,6 +25,7 @@ LEVEL = {
 # may import those of the level.
 LIBRARIES = {
     "types": set(),
+    "_backend": {"keras"},
     "ops": {"keras"},
     "memories": {"keras"},
     "layers": {"keras"},
@@ -164,6 +165,6 @@ def test_another_backend_of_keras_is_refused(backend):
 
 def test_another_backend_in_the_config_file_of_keras_is_refused(monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    spec = importlib.util.spec_from_file_location("copy", PACKAGE / "__init__.py")
+    spec = importlib.util.spec_from_file_location("copy", PACKAGE / "_backend.py")
     with pytest.raises(ImportError, match="it is 'jax'.*KERAS_BACKEND=tensorflow"):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))

@@ -71,7 +71,7 @@ class EnvStepper:
 
     @property
     def observation(self) -> Any:
-        """`[N, ...]`, what to act on next. Resets what has ended, if that is left to us.
+        """`[N, ...]`, what to act on next. Resets what has ended, if nobody else does.
 
         So late, that an evaluation does not reset once more after its last episode.
         """

@@ -136,10 +136,12 @@ def clone(network: keras.Model, name: str) -> keras.Model:
         ValueError: if the network cannot be copied.
     """
     try:
-        with keras.name_scope(f"target_{name}"), warnings.catch_warnings():
-            # The agent builds its networks by calling them.
-            warnings.filterwarnings("ignore", message=".*had a build config.*")
-            target = keras.models.clone_model(network)
+        with keras.name_scope(f"target_{name}"):
+            if type(network).__module__.startswith("keras."):
+                target = keras.models.clone_model(network)
+            else:
+                # Not built here: Keras would build it from its first argument alone.
+                target = type(network).from_config(network.get_config())
         target.name = f"target_{name}"
         return target
     except (NotImplementedError, TypeError) as error:

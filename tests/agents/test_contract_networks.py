@@ -13,13 +13,10 @@ from tests.agents.contract import values
 
 def sequential(name, outputs, activation, is_pair):
     """Not built: it learns its input shape from the spaces."""
-    joined = [keras.layers.Concatenate()] if is_pair else []
+    if is_pair:  # which a Sequential cannot take
+        return functional(name, outputs, activation, is_pair)
     return keras.Sequential(
-        [
-            *joined,
-            keras.layers.Dense(8, "relu"),
-            keras.layers.Dense(outputs, activation),
-        ]
+        [keras.layers.Dense(8, "relu"), keras.layers.Dense(outputs, activation)]
     )
 
 
@@ -135,10 +132,10 @@ def test_the_networks_survive_saving(case, trained, tmp_path):
     loaded = keras.saving.load_model(tmp_path / "agent.keras")
     for one, other in zip(online(agent).values(), online(loaded).values()):
         assert type(one) is type(other)
-        assert same(values(one), values(other))
-        assert [v.path for v in one.trainable_variables] == [
-            v.path for v in other.trainable_variables
-        ]
+        for old, new in zip(one.variables, other.variables, strict=True):
+            if "seed" not in old.path:
+                assert np.array_equal(old.numpy(), new.numpy()), old.path
+        assert len(one.trainable_variables) == len(other.trainable_variables)
     assert np.array_equal(agent.act(observations), loaded.act(observations))
 
 
@@ -178,21 +175,12 @@ def test_statistics_move_once_per_update_and_only_in_the_network_that_learns(
         np.testing.assert_allclose(mean, 0.5 * seen[name], rtol=1e-4, atol=1e-6)
 
 
-def test_dropout_is_active_in_the_learning_pass(case, agent_with_statistics):
-    agent = agent_with_statistics
-    batch = case.transitions()
-    norms = [agent.gradient_norms(batch) for _ in range(2)]
-    first = next(iter(agent.trained))
-    path = getattr(agent, first).trainable_variables[0].path
-    assert norms[0][path] > 0
-    # gradient_norms changes nothing, so the mask of the same seed repeats …
-    assert norms[0] == pytest.approx(norms[1])
-    # … and an update draws a new one.
-    one = agent.train_on_batch(batch)["loss"]
-    network = getattr(agent, first)
-    for variable, value in zip(network.variables, values(network)):
-        variable.assign(value)
-    assert agent.train_on_batch(batch)["loss"] != pytest.approx(one, rel=1e-6)
+def test_dropout_draws_a_new_mask_for_every_update(case, agent_with_statistics):
+    agent = case.compile(agent_with_statistics, rate=0.0, run_eagerly=True)
+    # Nothing moves, and a target without a next value: only the mask differs.
+    batch = case.transitions()._replace(discount=np.zeros(16, np.float32))
+    losses = [agent.train_on_batch(batch)["loss"] for _ in range(3)]
+    assert len(set(losses)) == 3
 
 
 # ------------------------------------------------- networks that cannot work
@@ -224,10 +212,8 @@ def test_own_target_networks_make_copying_unnecessary(case):
     def network(name, outputs, activation, is_pair):
         return NoConfig(outputs, activation)
 
-    shapes = {}
-    case.from_networks(lambda *args: shapes.setdefault(args[0], network(*args)))
     arguments = {
-        name: (getattr(case.from_networks(network), name)) for name in case.cls.trained
+        name: getattr(case.from_networks(network), name) for name in case.cls.trained
     }
     targets = {
         target: getattr(case.from_networks(network), name)

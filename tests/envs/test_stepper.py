@@ -517,7 +517,7 @@ def test_a_vector_env_gets_actions_of_its_own(mode):
 
 
 @pytest.mark.parametrize("seed", [3, None])
-def test_the_seed_reaches_the_env_once(seed):
+def test_the_seed_reaches_the_env_once_and_resets_come_late(seed):
     seeds = []
 
     class Seeded(CounterEnv):
@@ -529,6 +529,10 @@ def test_the_seed_reaches_the_env_once(seed):
     stepper.reset(seed)
     for _ in range(4):
         stepper.step(np.array([0]))
+    # The second episode is over, but nothing needs a third one yet.
+    assert seeds == [seed, None]
+    assert stepper.observation[0, 0] == 7.0
+    assert stepper.action_mask is None
     assert seeds == [seed, None, None]
 
 

@@ -44,7 +44,7 @@ class Notes(keras.callbacks.Callback):
 def test_100_000_steps_take_no_more_memory_and_no_more_traces_than_20_000(capfd):
     env = gym.make_vec("CartPole-v1", 4, vectorization_mode="sync")  # acts faster
     agent = CountsTraces.from_env(env, hidden=(8,), seed=0)
-    agent.compile(updates_per_step=0.05, warmup_steps=1_000)
+    agent.compile(updates_per_step=0.05, warmup_steps=1_000, steps_per_execution=100)
     notes = Notes()
     agent.fit(
         env,

@@ -564,7 +564,7 @@ def test_masks_of_some_steps_only_are_refused():
     memory = ReplayMemory(10)
     step = steps(2)
     memory.add(step._replace(action_mask=mask, next_action_mask=mask), [0, 0])
-    with pytest.raises(ValueError, match="`action_mask` does not fit this memory"):
+    with pytest.raises(ValueError, match="`action_mask` is missing"):
         memory.add(step, [0, 0])
     with pytest.raises(ValueError, match="mask"):
         memory.add(
