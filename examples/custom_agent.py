@@ -2,7 +2,7 @@
 
 The agent adds the log-probability of its own action to the reward and backs up a soft
 value in place of the maximum (Vieillard, Pietquin and Geist, "Munchausen reinforcement
-learning", 2020). All the rest, from the environment to saving, comes from `Agent`. Stops
+learning", 2020). The rest, from the environment to saving, comes from `Agent`. Stops
 once the pole is balanced; under a minute on two CPU cores.
 """
 
@@ -61,7 +61,7 @@ class MunchausenDQN(Agent):
 
     def get_config(self):
         own = {name: getattr(self, name) for name in ("temperature", "scale", "floor")}
-        network = keras.saving.serialize_keras_object(self.network)
+        network = self.serialize_network(self.network)
         return {**super().get_config(), "network": network, **own}
 
 

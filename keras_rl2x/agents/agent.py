@@ -1,7 +1,6 @@
 """The environment side of every agent: acting, fit, evaluate, export."""
 
 import os
-import warnings
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -393,6 +392,7 @@ class Agent(Learner):
         check_whole("episodes", episodes)
         check_whole("max_steps", max_steps)
         check_number("epsilon", epsilon, 0.0, 1.0)
+        arguments.check_seed(seed)
         self.bind(*spaces.single_spaces(env))
         container = callbacks
         if not isinstance(callbacks, keras.callbacks.CallbackList):
@@ -485,19 +485,25 @@ class Agent(Learner):
             "action_space": spaces.to_config(run.action_space) if bound else None,
         }
 
+    @staticmethod
+    def serialize_network(network: keras.Model) -> dict[str, Any]:
+        """A network's config, for `get_config`; weights are saved by Keras."""
+        config = keras.saving.serialize_keras_object(network)
+        # The agent builds its networks by calling them; Keras would rebuild a critic
+        # of two arguments from the first one alone.
+        config.pop("build_config", None)
+        return config
+
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "Agent":
         """An agent made from `get_config()`, with its networks built."""
         config = dict(config)
         bound = [config.pop("observation_space"), config.pop("action_space")]
-        with warnings.catch_warnings():
-            # Networks are built below, by calling them.
-            warnings.filterwarnings("ignore", message=".*had a build config.*")
-            for name in (*cls.trained, *cls.targets.values()):
-                if config.get(name) is not None:
-                    config[name] = keras.saving.deserialize_keras_object(
-                        config[name], custom_objects
-                    )
+        for name in (*cls.trained, *cls.targets.values()):
+            if config.get(name) is not None:
+                config[name] = keras.saving.deserialize_keras_object(
+                    config[name], custom_objects
+                )
         agent = cls(**config)
         if None not in bound:
             agent.bind(*map(spaces.from_config, bound))

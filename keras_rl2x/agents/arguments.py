@@ -73,6 +73,11 @@ def check_fit(seed: Any, initial_epoch: Any, **counts: Any) -> None:
     for name, value in counts.items():
         check_whole(name, value)
     check_whole("initial_epoch", initial_epoch, minimum=0)
+    check_seed(seed)
+
+
+def check_seed(seed: Any) -> None:
+    """Raises unless a seed is `None` or a whole number from 0 on."""
     if seed is not None:
         check_whole("seed", seed, minimum=0)
 

@@ -210,6 +210,6 @@ class DDPG(Agent):
         """The constructor's arguments and the spaces."""
         return {
             **super().get_config(),
-            "actor": keras.saving.serialize_keras_object(self.actor),
-            "critic": keras.saving.serialize_keras_object(self.critic),
+            "actor": self.serialize_network(self.actor),
+            "critic": self.serialize_network(self.critic),
         }

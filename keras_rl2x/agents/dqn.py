@@ -184,6 +184,6 @@ class DQN(Agent):
         """The constructor's arguments and the spaces."""
         return {
             **super().get_config(),
-            "network": keras.saving.serialize_keras_object(self.network),
+            "network": self.serialize_network(self.network),
             "double": self.double,
         }

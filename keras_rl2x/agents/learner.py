@@ -524,7 +524,30 @@ class Learner(keras.Model):
         batch = batch._replace(action=self.action_units.to_network(batch.action))
         if np.ndim(batch.reward) == 1:
             batch = Transition(*(_expand(leaf) for leaf in batch))
+        self._check_stack(batch)
         return batch
+
+    def _check_stack(self, batch: Transition) -> None:
+        """Raises for leaves of another size or shape than the rewards and spaces say."""
+        lead, units = np.shape(batch.reward), self.action_units
+        expected = {
+            "action": (batch.action, () if units.is_discrete else (units.size,)),
+            "discount": (batch.discount, ()),
+        }
+        for field in ("observation", "next_observation"):
+            value = getattr(batch, field)
+            for name, space in spaces.leaves(self.observation_space).items():
+                part = value[name] if isinstance(value, dict) else value
+                expected[f"{field} {name}".split(" observation")[0]] = (
+                    part,
+                    space.shape,
+                )
+        for name, (value, shape) in expected.items():
+            if np.shape(value) != (*lead, *shape):
+                raise ValueError(
+                    f"`{name}` of the batch does not fit: expected shape "
+                    f"{(*lead, *shape)}, received {np.shape(value)}."
+                )
 
     # ------------------------------------------------------------ saving, loading
 

@@ -44,7 +44,7 @@ def dqn_td_error(agent, batch):
 
 def ddpg_td_error(agent, batch):
     """DDPG's TD error of a flat batch in network units, written anew."""
-    action = agent.target_actor(batch.next_observation)
+    action = agent.target_actor(batch.next_observation).numpy()
     value = agent.target_critic([batch.next_observation, action]).numpy()[:, 0]
     q = agent.critic([batch.observation, batch.action]).numpy()[:, 0]
     return batch.reward + batch.discount * value - q
@@ -180,3 +180,46 @@ def own_state(agent):
     store = {}
     agent.save_own_variables(store)
     return json.loads(store["state"].tobytes())
+
+
+OBSERVATIONS = np.random.default_rng(7).normal(size=(50, 3)).astype(np.float32)
+
+
+def account(agent):
+    """What an agent is, JSON-ready: to compare before and after saving."""
+
+    def total(arrays):
+        sums = hashlib.sha256()
+        for array in arrays:
+            sums.update(np.ascontiguousarray(array).tobytes())
+        return sums.hexdigest()
+
+    return {
+        "type": type(agent).__name__,
+        "name": agent.name,
+        "gamma": agent.gamma,
+        "n_step": agent.n_step,
+        "actions": agent.act(OBSERVATIONS).tolist(),
+        "networks": {
+            name: total(values(getattr(agent, name)))
+            for name in (*agent.trained, *agent.targets.values())
+        },
+        "optimizers": {
+            name: [
+                type(getattr(agent, name)).__name__,
+                int(getattr(agent, name).iterations.numpy()),
+                total(v.numpy() for v in getattr(agent, name).variables),
+            ]
+            for name in agent.trained.values()
+        },
+        "state": own_state(agent),
+        "spaces": [repr(agent.observation_space), repr(agent.action_space)],
+        "exploration": [
+            type(agent.exploration).__name__,
+            agent.exploration.get_config(),
+            agent.exploration.values(agent.env_steps),
+        ],
+        "target_update": agent.target_update.get_config(),
+        "memory": [type(agent.memory).__name__, agent.memory.get_config()],
+        "rows": len(agent.memory),
+    }

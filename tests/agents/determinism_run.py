@@ -16,9 +16,7 @@ def environment(kind, actions):
     if kind == "single":
         return Walk(actions)
     vector = gym.vector.SyncVectorEnv if kind == "sync" else gym.vector.AsyncVectorEnv
-    return vector(
-        [lambda: Walk(actions)] * 2, autoreset_mode=AutoresetMode.SAME_STEP
-    )
+    return vector([lambda: Walk(actions)] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
 def digest(case, kind, seed):

@@ -128,7 +128,9 @@ def test_hooks_fire_in_keras_order(run):
     batches = [c for c in first if c.startswith("batch")]
     # Executions of 8 steps; Keras passes the index of the last step of each.
     assert batches == [
-        c for i in range(0, STEPS, 8) for c in (f"batch_begin {i}", f"batch_end {i+7}")
+        c
+        for i in range(0, STEPS, 8)
+        for c in (f"batch_begin {i}", f"batch_end {i + 7}")
     ]
     test = [c for c in first if c.startswith("test")]
     assert test == [
@@ -196,7 +198,9 @@ def test_tensorboard_draws_epochs_over_env_steps(run):
 
 
 def test_tensorboard_draws_batches_over_env_steps(run):
-    steps = [step for tag, step, _ in scalars(run.path / "board") if tag == "batch_loss"]
+    steps = [
+        step for tag, step, _ in scalars(run.path / "board") if tag == "batch_loss"
+    ]
     total = WARMUP + EPOCHS * STEPS
     assert steps == list(range(WARMUP + 8, total + 1, 8))
 
@@ -215,7 +219,9 @@ def test_tensorboard_histograms_of_different_networks_have_different_names(run):
 def test_tensorboard_draws_one_curve_over_two_fits(case, tmp_path):
     board = keras.callbacks.TensorBoard(tmp_path)
     agent, env = case.light(), case.env()
-    agent.fit(env, epochs=1, steps_per_epoch=8, batch_size=8, verbose=0, callbacks=[board])
+    agent.fit(
+        env, epochs=1, steps_per_epoch=8, batch_size=8, verbose=0, callbacks=[board]
+    )
     agent.fit(
         env, epochs=2, initial_epoch=1, steps_per_epoch=8, batch_size=8, verbose=0,
         callbacks=[board],

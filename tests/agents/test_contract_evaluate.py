@@ -25,7 +25,7 @@ def env_state(env):
 
 
 def test_evaluation_touches_nothing_of_the_training(case, agent):
-    python, numpy = random.getstate(), np.random.get_state()[1].tobytes()  # noqa: NPY002
+    python, numpy = random.getstate(), np.random.get_state()[1].tobytes()
     before, state = digest(agent), env_state(agent.train_env)
     explored = agent.train_env.action_space.np_random.bit_generator.state
     numbers = agent.evaluate(case.env(), episodes=4, epsilon=0.5)
@@ -34,7 +34,7 @@ def test_evaluation_touches_nothing_of_the_training(case, agent):
     assert env_state(agent.train_env) == state
     assert agent.train_env.action_space.np_random.bit_generator.state == explored
     assert random.getstate() == python
-    assert np.random.get_state()[1].tobytes() == numpy  # noqa: NPY002
+    assert np.random.get_state()[1].tobytes() == numpy
 
 
 def test_training_goes_on_as_if_there_had_been_no_evaluation(case):

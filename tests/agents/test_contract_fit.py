@@ -215,9 +215,7 @@ def test_every_epoch_ends_on_its_budget(case, updates_per_step, num_envs, mode):
     ]
 
 
-@pytest.mark.parametrize(
-    ("num_envs", "executions"), [(1, (1, 5, None)), (4, (1, 30))]
-)
+@pytest.mark.parametrize(("num_envs", "executions"), [(1, (1, 5, None)), (4, (1, 30))])
 def test_steps_per_execution_changes_neither_updates_nor_targets(
     case, num_envs, executions
 ):
@@ -242,9 +240,7 @@ def test_an_execution_is_cut_at_the_end_of_an_epoch_and_rounded_to_the_envs(case
             return super().learn(stack, n)
 
     agent = case.compiled(cls=light(Counting), steps_per_execution=10)
-    agent.fit(
-        case.vector_env(4), epochs=2, steps_per_epoch=30, batch_size=8, verbose=0
-    )
+    agent.fit(case.vector_env(4), epochs=2, steps_per_epoch=30, batch_size=8, verbose=0)
     # 10 is rounded up to 12: 12 + 12 + 6 steps an epoch.
     steps = [16 + n for n in (12, 24, 30, 42, 54, 60)]
     assert calls == list(zip(steps, [12, 12, 6] * 2, strict=True))
@@ -315,9 +311,7 @@ def test_verbose_0_prints_nothing(case, capfd):
 
 
 @pytest.mark.parametrize("verbose", [1, "auto"])
-def test_verbose_1_shows_one_bar_per_epoch_after_the_warm_up_line(
-    case, capfd, verbose
-):
+def test_verbose_1_shows_one_bar_per_epoch_after_the_warm_up_line(case, capfd, verbose):
     head, *epochs = re.split(r"Epoch \d/2\n", printed(case, capfd, verbose))
     assert re.fullmatch(r".*memory.* 16 .*steps.*\n", head), head
     assert len(epochs) == 2
@@ -407,10 +401,10 @@ def test_initial_epoch_shortens_the_run_as_in_keras(case):
 
 def test_the_global_random_states_are_left_alone(case):
     agent = case.light()
-    python, numpy = random.getstate(), np.random.get_state()[1].tobytes()  # noqa: NPY002
+    python, numpy = random.getstate(), np.random.get_state()[1].tobytes()
     agent.fit(case.env(), steps_per_epoch=8, batch_size=8, seed=1, verbose=0)
     assert random.getstate() == python
-    assert np.random.get_state()[1].tobytes() == numpy  # noqa: NPY002
+    assert np.random.get_state()[1].tobytes() == numpy
 
 
 # ------------------------------------------------------------------------ traces

@@ -241,7 +241,9 @@ def test_wrong_output_shapes_name_network_and_shapes(case):
 
         agent = case.compile(case.from_networks(network))
         env = case.env()
-        with pytest.raises(ValueError, match=f"`{wrong}` must return.*expected.*received"):
+        with pytest.raises(
+            ValueError, match=f"`{wrong}` must return.*expected.*received"
+        ):
             agent.fit(env, verbose=0)
         assert agent.observation_space is None
         assert env.seeds == []
