@@ -1,8 +1,8 @@
 """What Keras' loop, the generator and the memory cost, against the compiled updates.
 
 DQN on CartPole with two layers of 256, batch 64, one update per step and the default
-`steps_per_execution`: all time of `fit` that is neither the environment, nor acting, nor
-the compiled updates, in percent of the updates. The median of several epochs.
+`steps_per_execution`: all time of `fit` that is neither the environment, nor acting,
+nor the compiled updates, in percent of the updates. The median of several epochs.
 """
 
 import argparse

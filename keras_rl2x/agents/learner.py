@@ -528,7 +528,7 @@ class Learner(keras.Model):
         return batch
 
     def _check_stack(self, batch: Transition) -> None:
-        """Raises for leaves of another size or shape than the rewards and spaces say."""
+        """Raises for leaves that fit neither the rewards nor the spaces."""
         lead, units = np.shape(batch.reward), self.action_units
         expected = {
             "action": (batch.action, () if units.is_discrete else (units.size,)),
@@ -538,10 +538,8 @@ class Learner(keras.Model):
             value = getattr(batch, field)
             for name, space in spaces.leaves(self.observation_space).items():
                 part = value[name] if isinstance(value, dict) else value
-                expected[f"{field} {name}".split(" observation")[0]] = (
-                    part,
-                    space.shape,
-                )
+                label = f"{field}[{name!r}]" if isinstance(value, dict) else field
+                expected[label] = (part, space.shape)
         for name, (value, shape) in expected.items():
             if np.shape(value) != (*lead, *shape):
                 raise ValueError(
