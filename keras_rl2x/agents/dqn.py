@@ -77,7 +77,7 @@ class DQN(Agent):
         cls,
         env: Any,
         hidden: Sequence[int] | None = None,
-        dueling: bool = False,
+        dueling: bool = True,
         seed: int | None = None,
         **kwargs: Any,
     ) -> "DQN":
@@ -87,7 +87,8 @@ class DQN(Agent):
             env: environment; it is neither reset nor stepped.
             hidden: widths of the dense layers; defaults to `(256, 256)`, or `(512,)`
                 behind the convolutions for images.
-            dueling: use a dueling head.
+            dueling: use a dueling head, which measured steadier: what a state is worth
+                and what an action adds to it are learned apart.
             seed: int, of the initial weights.
             **kwargs: further arguments of the constructor.
 

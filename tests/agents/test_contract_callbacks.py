@@ -360,7 +360,8 @@ def test_validation_freq_repeats_the_last_numbers_between(case):
     hooks, env = Hooks(), case.env()
     case.light().fit(
         case.env(), epochs=5, steps_per_epoch=8, batch_size=8, seed=1, verbose=0,
-        validation_data=env, validation_episodes=2, validation_freq=2, callbacks=[hooks],
+        validation_data=env, validation_episodes=2, validation_freq=2,
+        callbacks=[hooks],
     )  # fmt: skip
     played = [env.episodes[i : i + 2] for i in range(0, len(env.episodes), 2)]
     means = [np.mean(pair, axis=0)[0] for pair in played]

@@ -42,7 +42,7 @@ def test_strings_name_keras_optimizers_and_losses(case):
     agent = case.compiled(**dict.fromkeys(case.optimizers, "rmsprop"), loss="mae")
     for name in case.optimizers:
         assert type(getattr(agent, name)) is keras.optimizers.RMSprop
-    # Mean absolute error does not square: ten times the reward, about ten times the loss.
+    # Mean absolute error does not square: ten times the reward, ten times the loss.
     batch = case.transitions()._replace(discount=np.zeros(16, np.float32))
     hundred = batch._replace(reward=np.full(16, 100.0, np.float32))
     thousand = batch._replace(reward=np.full(16, 1_000.0, np.float32))

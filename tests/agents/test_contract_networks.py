@@ -267,8 +267,7 @@ def test_all_frozen_cannot_learn(case):
     agent = case.from_networks(network)
     env = case.env()
     with pytest.raises(ValueError, match=r"no trainable variable.*trainable = True"):
-        case.compile(agent)
-        agent.fit(env, verbose=0)
+        _compile_and_fit(case, agent, env)
     assert env.seeds == []
 
 
@@ -277,3 +276,8 @@ def test_a_method_of_keras_cannot_be_shadowed(case):
     for name in ("predict", "fit", "evaluate", "save", "summary"):
         with pytest.raises(AttributeError, match=f"shadow the Keras method `{name}`"):
             setattr(agent, name, functional("", 3, None, False))
+
+
+def _compile_and_fit(case, agent, env):
+    case.compile(agent)
+    agent.fit(env, verbose=0)

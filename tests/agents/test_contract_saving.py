@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -230,7 +231,7 @@ def test_an_agent_that_was_never_fitted_keeps_what_it_was_compiled_with(case, tm
 
 
 def test_a_truncated_file_is_an_error_that_names_it(case, saved, tmp_path):
-    content = open(saved.path, "rb").read()
+    content = pathlib.Path(saved.path).read_bytes()
     path = tmp_path / "cut.keras"
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises((ValueError, OSError), match=r"cut\.keras"):

@@ -52,7 +52,7 @@ class Slowest(TargetUpdate):
 def test_at_the_start_every_target_equals_its_network_and_shares_nothing(case):
     agent = case.from_networks(batch_norm_network)
     # A network that has seen data: its statistics are not those of a new one.
-    for name, network in online(agent).items():
+    for network in online(agent).values():
         for variable in network.variables:
             variable.assign(variable + 0.25)
     agent.evaluate(case.env(), episodes=1)
