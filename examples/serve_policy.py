@@ -75,3 +75,4 @@ print("Equal to `agent.act`:", answer["action"] == agent.act(observations).tolis
 if args.forever:
     threading.Event().wait()
 server.shutdown()
+server.server_close()

@@ -235,7 +235,7 @@ def test_a_loss_of_states_and_actions_has_no_gradient():
 def test_every_trainable_variable_of_the_convolutions_gets_a_gradient_and_moves():
     images = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
     env = SpacesOnly(images, gym.spaces.Discrete(6))
-    agent = DQN.from_env(env, hidden=(32,), seed=0)
+    agent = DQN.from_env(env, hidden=(32,), dueling=False, seed=0)
     agent.compile(**EAGERLY)
     rng = np.random.default_rng(0)
     batch = transitions(
@@ -624,7 +624,9 @@ def test_channels_first_convolutions_are_refused_on_a_cpu():
 
 def test_channels_first_frames_are_learned_from_on_a_cpu():
     frames = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
-    agent = DQN.from_env(SpacesOnly(frames, gym.spaces.Discrete(6)), seed=0)
+    agent = DQN.from_env(
+        SpacesOnly(frames, gym.spaces.Discrete(6)), dueling=False, seed=0
+    )
     assert agent.network.count_params() == 1_687_206
     frame = np.zeros((4, 84, 84), np.uint8)
     frame[2, 30:40] = 255
@@ -633,6 +635,7 @@ def test_channels_first_frames_are_learned_from_on_a_cpu():
         SpacesOnly(
             gym.spaces.Box(0, 255, (84, 84, 4), np.uint8), gym.spaces.Discrete(6)
         ),
+        dueling=False,
         seed=0,
     )
     np.testing.assert_allclose(agent(frame[None]), turned(last[None]), atol=1e-5)

@@ -17,6 +17,7 @@ import keras_rl2x
 from keras_rl2x import DDPG
 from keras_rl2x import DQN
 from keras_rl2x import Agent
+from keras_rl2x.layers import DuelingHead
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -235,10 +236,12 @@ def test_the_table_of_settings_is_what_compile_takes():
             assert defaults.exploration.values(int(steps) // 2)["epsilon"] > last
         widths = [
             str(layer.units)
-            for layer in getattr(agent, next(iter(agent.trained))).layers
+            for layer in getattr(agent, next(iter(agent.trained))).layers[:-1]
             if isinstance(layer, keras.layers.Dense)
-        ][:-1]
-        assert re.findall(r"\d+", cell("hidden layers")) == widths
+        ]
+        assert re.findall(r"\d+", cell("network of `from_env`")) == widths
+        dueling = isinstance(getattr(agent, "network", agent).layers[-1], DuelingHead)
+        assert ("dueling" in cell("network of `from_env`")) == dueling
 
 
 def test_the_table_of_logs_names_what_fit_logs():

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import inspect
 import json
+import warnings
 from collections.abc import Iterator
 from typing import Any
 from typing import ClassVar
@@ -593,12 +594,25 @@ class Learner(keras.Model):
         before = [(variable, variable.numpy()) for variable in variables]
         state = (self._run.progress, self._run.streams, self._run.session)
         try:
-            super().load_weights(filepath, skip_mismatch=skip_mismatch, **kwargs)
+            with warnings.catch_warnings():
+                # Keras only warns where a part of the file has no place here.
+                if not skip_mismatch:
+                    warnings.filterwarnings("error", message="Skipping ")
+                super().load_weights(filepath, skip_mismatch=skip_mismatch, **kwargs)
+        except UserWarning as warning:
+            self._put_back(before, state)
+            raise ValueError(
+                f"{str(filepath)!r} holds other networks than this agent; nothing was "
+                f"loaded. Keras says: {warning}"
+            ) from None
         except BaseException:
-            for variable, value in before:
-                variable.assign(value)
-            self._run.progress, self._run.streams, self._run.session = state
+            self._put_back(before, state)
             raise
+
+    def _put_back(self, before: list, state: tuple) -> None:
+        for variable, value in before:
+            variable.assign(value)
+        self._run.progress, self._run.streams, self._run.session = state
 
     def _optimizer_variables(self) -> list:
         if not self.compiled:

@@ -138,7 +138,7 @@ def clone(network: keras.Model, name: str) -> keras.Model:
     try:
         with keras.name_scope(f"target_{name}"):
             if type(network).__module__.startswith("keras."):
-                target = keras.models.clone_model(network)
+                target = keras.models.clone_model(network, clone_function=_copy_layer)
             else:
                 # Not built here: Keras would build it from its first argument alone.
                 target = type(network).from_config(network.get_config())
@@ -151,6 +151,13 @@ def clone(network: keras.Model, name: str) -> keras.Model:
             f"or pass `target_{name}=`, a second network of your own. Keras says: "
             f"{str(error).splitlines()[0]}"
         ) from None
+
+
+def _copy_layer(layer: keras.layers.Layer) -> keras.layers.Layer:
+    """A new layer like this one; a `Lambda`, which Keras copies as code, is shared."""
+    if isinstance(layer, keras.layers.Lambda):
+        return layer
+    return type(layer).from_config(layer.get_config())
 
 
 def copy_weights(source: keras.Model, target: keras.Model, name: str) -> None:
