@@ -276,7 +276,7 @@ def test_the_extras_that_pages_name_exist():
             assert set(group.split(",")) <= extras, f"{path.name}: {group}"
     requirements = "\n".join(config["options"]["install_requires"].split())
     for package, version in re.findall(
-        r"(TensorFlow|Keras) ≥ ([\d.]+)", README.read_text()
+        r"(TensorFlow|Keras) ≥ (\d+(?:\.\d+)*)", README.read_text()
     ):
         assert f"{package.lower()}>={version}" in requirements
     python = re.search(r"Python ≥ ([\d.]+)", README.read_text())[1]

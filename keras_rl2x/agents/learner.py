@@ -560,14 +560,31 @@ class Learner(keras.Model):
             "progress": vars(run.progress),
             "streams": run.streams.get_state(),
             "exploration": run.exploration.get_state() if run.exploration else {},
+            "networks": self._shapes(),
         }
         store["state"] = np.frombuffer(json.dumps(state).encode(), np.uint8)
+
+    def _shapes(self) -> dict[str, list]:
+        """Shapes of the weights of every network."""
+        networks = {name: getattr(self, name) for name in self.trained}
+        return {
+            name: [list(weight.shape) for weight in network.weights]
+            for name, network in networks.items()
+        }
 
     def load_own_variables(self, store: Any) -> None:
         """Takes back what `save_own_variables` gave."""
         if "state" not in store.keys():  # noqa: SIM118  (an HDF5 group)
             raise ValueError("This file does not hold the state of an agent.")
         state = json.loads(bytes(np.asarray(store["state"], np.uint8)))
+        own = self._shapes()
+        for name, shapes in state["networks"].items():
+            # Keras would not notice layers that are only in the file.
+            if own.get(name) != shapes:
+                raise ValueError(
+                    f"The file holds another `{name}`: weights of shapes {shapes}, "
+                    f"where this agent has {own.get(name)}."
+                )
         run = self._run
         # Read first, assign last: a damaged file changes nothing.
         progress, streams = Progress(**state["progress"]), RandomStreams()

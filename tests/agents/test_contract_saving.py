@@ -6,7 +6,6 @@ import pathlib
 import subprocess
 import sys
 import warnings
-from pathlib import Path
 from types import SimpleNamespace
 
 import keras
@@ -21,6 +20,7 @@ from tests.agents.contract import ROOT
 from tests.agents.contract import account
 from tests.agents.contract import digest
 from tests.agents.contract import own_state
+from tests.agents.contract import pairs
 from tests.agents.contract import same
 from tests.agents.contract import values
 
@@ -263,7 +263,10 @@ def test_loading_runs_no_code_of_the_file(case, tmp_path):
         keras.saving.load_model(tmp_path / "agent.keras")
 
 
-def test_a_lambda_layer_that_keras_will_not_copy_is_explained(case):
-    agent = case.compile(case.from_networks(with_lambda))
-    with pytest.raises(ValueError, match="cannot be copied.*target_.*Lambda"):
-        agent.fit(case.env(), verbose=0)
+def test_a_lambda_layer_can_be_trained(case):
+    agent = case.compile(case.from_networks(with_lambda), rate=0.1)
+    agent.fit(case.env(), steps_per_epoch=8, batch_size=8, seed=1, verbose=0)
+    for target, network in pairs(agent):
+        assert not {id(v) for v in target.variables} & {
+            id(v) for v in network.variables
+        }
