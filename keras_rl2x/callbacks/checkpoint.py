@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import warnings
 from pathlib import Path
@@ -14,6 +15,7 @@ from keras_rl2x.ops.checks import check_whole
 
 PREFIX = "checkpoint-"
 MANIFEST = "manifest.json"
+NAME = re.compile(rf"{PREFIX}\d{{12}}(-\d+)?")
 
 
 class Checkpoint(keras.callbacks.Callback):
@@ -49,14 +51,16 @@ class Checkpoint(keras.callbacks.Callback):
         self.directory = Path(directory)
         self.every, self.keep = check_whole("every", every), check_whole("keep", keep)
 
-    def on_train_begin(self, logs=None):
+    def set_model(self, model: Any) -> None:
+        """Checks that the directory can be written, before `fit` takes a step."""
+        super().set_model(model)
         self.directory.mkdir(parents=True, exist_ok=True)
         probe = self.directory / f".{PREFIX}probe-{os.getpid()}"
         probe.touch()
         probe.unlink()
-        for leftover in self.directory.glob(f".{PREFIX}*.writing"):
+        for leftover in self.directory.glob(f".{PREFIX}*"):
             shutil.rmtree(leftover, ignore_errors=True)
-        self._last = self.model.env_steps
+        self._last = model.env_steps
 
     def on_train_batch_end(self, batch, logs=None):
         if self.model.env_steps // self.every > self._last // self.every:
@@ -65,7 +69,7 @@ class Checkpoint(keras.callbacks.Callback):
     def write(self) -> Path:
         """Writes a checkpoint now and returns its directory."""
         steps = self.model.env_steps
-        final = self.directory / f"{PREFIX}{steps:012d}"
+        final = _free_name(self.directory, f"{PREFIX}{steps:012d}")
         temporary = self.directory / f".{final.name}.writing"
         shutil.rmtree(temporary, ignore_errors=True)
         try:
@@ -73,8 +77,6 @@ class Checkpoint(keras.callbacks.Callback):
             self.model.save(temporary / "agent.keras")
             self.model.memory.save(temporary / "memory")
             _write_manifest(temporary)
-            if final.exists():
-                shutil.rmtree(final)
             temporary.rename(final)
             _sync(self.directory)
         except BaseException:
@@ -82,7 +84,10 @@ class Checkpoint(keras.callbacks.Callback):
             raise
         self._last = steps
         for old in _checkpoints(self.directory)[self.keep :]:
-            shutil.rmtree(old, ignore_errors=True)
+            # Out of sight first: one that is half removed would look damaged.
+            hidden = old.with_name(f".{old.name}.removing")
+            shutil.rmtree(hidden, ignore_errors=True)
+            shutil.rmtree(old.rename(hidden), ignore_errors=True)
         return final
 
 
@@ -97,13 +102,17 @@ def newest(directory: str | os.PathLike) -> Path | None:
 
 
 def _checkpoints(directory: Path) -> list[Path]:
-    """All checkpoints, newest first."""
-    found = [
-        path
-        for path in directory.glob(f"{PREFIX}*")
-        if path.is_dir() and path.name.removeprefix(PREFIX).isdigit()
-    ]
-    return sorted(found, key=lambda path: int(path.name.removeprefix(PREFIX)))[::-1]
+    """All checkpoints, the one written last first."""
+    found = [p for p in directory.glob(f"{PREFIX}*") if NAME.fullmatch(p.name)]
+    return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name))[::-1]
+
+
+def _free_name(directory: Path, name: str) -> Path:
+    """A name that no checkpoint has yet; replacing one could lose both to a crash."""
+    path, number = directory / name, 1
+    while path.exists():
+        path, number = directory / f"{name}-{number}", number + 1
+    return path
 
 
 def _write_manifest(directory: Path) -> None:
