@@ -1,7 +1,7 @@
 """DDPG swings a pendulum up: continuous actions, two networks, two optimizers.
 
-Ends with the torque that the actor chooses in a few positions. One to two minutes on
-two CPU cores.
+Ends with the torque that the actor chooses in a few positions. About a minute on two
+CPU cores.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Keras' own callbacks watch, save, slow down and stop an agent.
 
 Nothing here is written for reinforcement learning. Logs hold `loss`, the agent's own
-numbers and the returns; with `validation_data` also `val_episode_return`. About a
-minute on two CPU cores.
+numbers and the returns; with `validation_data` also `val_episode_return`. One to
+two minutes on two CPU cores.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from keras_rl2x import DQN
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--epochs", type=int, default=30, help="at most so many")
 parser.add_argument("--steps-per-epoch", type=int, default=1_000)
-parser.add_argument("--patience", type=int, default=6, help="epochs without a best")
+parser.add_argument("--patience", type=int, default=10, help="epochs without a best")
 parser.add_argument("--seed", type=int, default=1)
 parser.add_argument("--dir", type=Path, default=Path("runs/callbacks"))
 args = parser.parse_args()

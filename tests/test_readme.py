@@ -74,7 +74,7 @@ def table(path, header):
     lines = path.read_text().splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith(header))
     for line in lines[start + 2 :]:
-        if not line.startswith("|"):
+        if not line.strip().startswith("|"):
             return
         cells = re.split(r"(?<!\\)\|", line.strip().strip("|"))
         yield [cell.strip() for cell in cells]
@@ -263,6 +263,13 @@ def test_the_table_of_logs_names_what_fit_logs():
     for cell, _ in table(README, "| key | what |"):
         named |= set(re.findall(r"`(\w+)`", cell))
     assert named == logged
+
+
+def test_the_table_of_examples_is_complete():
+    named = [link for link, _ in table(README, "  | script | shows |")]
+    listed = {re.search(r"\((.+)\)", link)[1] for link in named}
+    there = {f"examples/{path.name}" for path in (ROOT / "examples").glob("*.py")}
+    assert listed == there
 
 
 def test_the_extras_that_pages_name_exist():
