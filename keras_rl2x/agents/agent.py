@@ -334,7 +334,7 @@ class Agent(Learner):
         action = self.action_units.to_env(self.greedy(batch, action_mask))
         if not single:
             return action
-        return int(action[0]) if self.action_units.is_discrete else action[0]
+        return int(action[0]) if self.action_units.is_discrete else action[0, ...]
 
     def _as_batch(self, observation: Any) -> tuple[Any, bool]:
         """A batch of observations in the space's dtype, and whether it was a single."""

@@ -50,12 +50,13 @@ def ddpg_td_error(agent, batch):
     return batch.reward + batch.discount * value - q
 
 
-def light(cls):
-    """An agent that takes part in everything but learns nothing: a fast trace."""
+def light(cls, targets=False):
+    """An agent that takes part in everything but learns nothing, which is fast."""
 
     class Light(cls):
         def train_step(self, batch):
-            self.update_targets()
+            if targets:
+                self.update_targets()
             return self.track(loss=batch.reward)
 
     return Light
@@ -103,9 +104,15 @@ class Case(NamedTuple):
     def compiled(self, seed=1, cls=None, **kwargs):
         return self.compile(self.make(seed, cls), **kwargs)
 
-    def light(self, seed=1, **kwargs):
-        """Compiled, without its algorithm: where it does not matter what is learned."""
-        return self.compile(self.make(seed, light(self.cls), hidden=()), **kwargs)
+    def light(self, seed=1, targets=False, **kwargs):
+        """Without its algorithm: where it does not matter what is learned, or how.
+
+        Run eagerly, which takes less time for a few steps than tracing them.
+        """
+        kwargs.setdefault("run_eagerly", True)
+        return self.compile(
+            self.make(seed, light(self.cls, targets), hidden=()), **kwargs
+        )
 
     def transitions(self, size=16, seed=0, actions=None):
         """A made-up batch, actions in the env's units."""

@@ -142,7 +142,7 @@ def test_summary_shows_every_network_and_the_parameters_that_learn(case, agent):
 
 
 def test_train_on_batch_returns_this_batches_numbers_and_no_running_mean(case):
-    agent = case.compiled(rate=0.0)
+    agent = case.compiled(rate=0.0, run_eagerly=True)
     agent.target_update = type(agent.target_update)(period=10**9)
     batches = [case.transitions(seed=seed) for seed in range(2)]
     first, second, again = (agent.train_on_batch(batches[i]) for i in (0, 1, 0))
@@ -163,7 +163,8 @@ def test_train_on_batch_counts_gradient_steps_and_not_env_steps(case):
 
 
 def test_what_a_memory_samples_can_be_learned_from(case):
-    agent, memory, env = case.compiled(), ReplayMemory(100), case.env()
+    agent, memory = case.compiled(run_eagerly=True), ReplayMemory(100)
+    env = case.env()
     rng = np.random.default_rng(0)
     memory.add_episode(
         rng.normal(size=(21, 3)).astype(np.float32),

@@ -58,10 +58,18 @@ def run(case, tmp_path_factory):
     return SimpleNamespace(agent=agent, directory=directory, seen=seen)
 
 
+@pytest.fixture(scope="module")
+def written(case, tmp_path_factory):
+    """As `run`, of an agent that learns nothing."""
+    directory = tmp_path_factory.mktemp("written")
+    fitted(case, directory, keep=3)
+    return directory
+
+
 @pytest.fixture
-def directory(run, tmp_path):
+def directory(written, tmp_path):
     """A copy to damage."""
-    shutil.copytree(run.directory, tmp_path / "run")
+    shutil.copytree(written, tmp_path / "run")
     return tmp_path / "run"
 
 
@@ -110,7 +118,7 @@ def test_resuming_goes_on_with_everything(case, run):
 
 def test_resuming_in_the_middle_of_an_epoch_finishes_it(case, directory):
     shutil.rmtree(directory / "checkpoint-000000000056")
-    agent, epochs = case.compiled(seed=5), []
+    agent, epochs = case.light(5), []
     watch = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda epoch, logs: epochs.append((epoch, agent.env_steps))
     )
@@ -121,15 +129,15 @@ def test_resuming_in_the_middle_of_an_epoch_finishes_it(case, directory):
     assert len(history.history["loss"]) == 2
 
 
-def test_every_epoch_after_resuming_learns_and_logs_a_loss(case, run):
-    history = case.compiled(5).fit(case.env(), epochs=4, resume=run.directory, **FIT)
+def test_every_epoch_after_resuming_learns_and_logs_a_loss(case, written):
+    history = case.light(5).fit(case.env(), epochs=4, resume=written, **FIT)
     assert history.epoch == [2, 3]
     assert len(history.history["loss"]) == 2
 
 
-def test_a_finished_run_is_not_trained_further(case, run):
-    agent = case.compiled(5)
-    agent.fit(case.env(), epochs=2, resume=run.directory, **FIT)
+def test_a_finished_run_is_not_trained_further(case, written):
+    agent = case.light(5)
+    agent.fit(case.env(), epochs=2, resume=written, **FIT)
     assert agent.env_steps == 56
     # And a later plain fit trains as many epochs as it says.
     agent.fit(case.env(), epochs=2, **FIT)
@@ -249,7 +257,7 @@ def damage(path, how):
 def test_a_damaged_newest_checkpoint_is_named_and_skipped(case, directory, file, how):
     newest_one = directory / "checkpoint-000000000056"
     damage(newest_one / file, how)
-    agent = case.compiled(9)
+    agent = case.light(9)
     with pytest.warns(UserWarning, match=f"damaged.*{file.split('/')[-1]}"):
         agent.fit(case.env(), epochs=2, resume=directory, **FIT)
     # 52 was the newest one left: epoch 2 is finished from there.
@@ -260,7 +268,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_skipped(case, directory, file,
 def test_all_damaged_says_so_for_each_and_starts_afresh(case, directory):
     for path in directory.iterdir():
         damage(path / "agent.keras", "cut")
-    agent = case.compiled(9)
+    agent = case.light(9)
     with pytest.warns(UserWarning, match="damaged") as seen:
         agent.fit(case.env(), epochs=1, resume=directory, **FIT)
     assert len(seen) == 3
@@ -273,7 +281,7 @@ def test_a_half_written_checkpoint_of_a_killed_process_is_ignored_and_removed(
     half = directory / ".checkpoint-000000000064.writing"
     shutil.copytree(directory / "checkpoint-000000000056", half)
     (half / "manifest.json").unlink()
-    agent = case.compiled(9)
+    agent = case.light(9)
     agent.fit(
         case.env(), epochs=3, resume=directory, **FIT,
         callbacks=[Checkpoint(directory, every=1000)],

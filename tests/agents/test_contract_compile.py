@@ -39,7 +39,9 @@ def test_two_agents_compiled_by_default_share_nothing(case):
 
 
 def test_strings_name_keras_optimizers_and_losses(case):
-    agent = case.compiled(**dict.fromkeys(case.optimizers, "rmsprop"), loss="mae")
+    agent = case.compiled(
+        **dict.fromkeys(case.optimizers, "rmsprop"), loss="mae", run_eagerly=True
+    )
     for name in case.optimizers:
         assert type(getattr(agent, name)) is keras.optimizers.RMSprop
     # Mean absolute error does not square: ten times the reward, ten times the loss.
@@ -95,11 +97,11 @@ def test_an_optimizer_of_another_agent_is_refused_and_nothing_changes(case):
 
 
 def test_compiling_again_keeps_the_memory_and_the_counters(case):
-    agent, env = case.compiled(), case.env()
+    agent, env = case.light(), case.env()
     agent.fit(env, steps_per_epoch=8, batch_size=8, seed=1, verbose=0)
     memory, rule = agent.memory, agent.target_update
     rows, steps = len(memory), agent.env_steps
-    case.compile(agent, rate=0.5)
+    case.compile(agent, rate=0.5, run_eagerly=True)
     assert agent.memory is memory
     assert len(memory) == rows == 24
     assert agent.target_update is rule
@@ -111,10 +113,10 @@ def test_compiling_again_keeps_the_memory_and_the_counters(case):
 
 
 def test_a_new_memory_replaces_the_old_one(case):
-    agent, env = case.compiled(), case.env()
+    agent, env = case.light(), case.env()
     agent.fit(env, steps_per_epoch=8, batch_size=8, seed=1, verbose=0)
     old, new = agent.memory, ReplayMemory(50)
-    case.compile(agent, memory=new)
+    case.compile(agent, memory=new, run_eagerly=True)
     assert agent.memory is new
     agent.fit(env, steps_per_epoch=8, batch_size=8, verbose=0)
     assert (len(old), len(new)) == (24, 24)
@@ -160,15 +162,20 @@ WRONG = [
 ]
 
 
+@pytest.fixture(scope="module")
+def agent(case):
+    """Compiled once: nothing that is refused may change it."""
+    return case.compiled()
+
+
 @pytest.mark.parametrize(
     ("argument", "value", "error", "text"),
     WRONG,
     ids=[f"{name}-{i}" for i, (name, *_) in enumerate(WRONG)],
 )
 def test_a_wrong_argument_is_named_and_changes_nothing(
-    case, argument, value, error, text
+    case, agent, argument, value, error, text
 ):
-    agent = case.compiled()
     memory, optimizer, rule = agent.memory, agent.optimizer, agent.exploration
     before = digest(agent)
     with pytest.raises(error, match=text):

@@ -50,5 +50,6 @@ def test_another_seed_ends_elsewhere(processes, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_worker_processes_change_nothing(processes, name):
+    """Validation, which only the run without workers has, does not either."""
     for results in processes:
         assert results[f"{name} sync 1"] == results[f"{name} async 1"]

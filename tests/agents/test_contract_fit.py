@@ -122,7 +122,7 @@ def test_history_holds_the_means_of_each_epoch(case):
 
 def test_a_vector_env_logs_the_mean_over_all_its_episodes(case):
     watch = Watch(case.vector_env(4, length=[2, 3, 4, 5]))
-    history = case.light().fit(
+    history = case.light(updates_per_step=0.1).fit(
         watch.env, epochs=2, steps_per_epoch=50, batch_size=8, seed=1, verbose=0,
         callbacks=[watch],
     ).history  # fmt: skip
@@ -137,7 +137,7 @@ def test_logs_are_finite_floats_and_repeat_the_last_means(case):
     # next one in epoch 5.
     env = case.env(length=30)
     watch = Watch(env)
-    case.light().fit(
+    case.light(updates_per_step=0.25).fit(
         env, epochs=5, steps_per_epoch=10, batch_size=8, seed=1, verbose=0,
         callbacks=[watch],
     )  # fmt: skip
@@ -196,7 +196,10 @@ def test_a_thousand_steps_bring_250_updates_and_10_target_syncs(case, num_envs):
 def test_every_epoch_ends_on_its_budget(case, updates_per_step, num_envs, mode):
     env = case.env() if num_envs == 1 else case.vector_env(num_envs, mode)
     agent = case.light(
-        warmup_steps=20, updates_per_step=updates_per_step, steps_per_execution=7
+        warmup_steps=20,
+        updates_per_step=updates_per_step,
+        steps_per_execution=7,
+        run_eagerly=False,
     )
     seen = []
     watch = keras.callbacks.LambdaCallback(
@@ -221,7 +224,12 @@ def test_steps_per_execution_changes_neither_updates_nor_targets(
 ):
     for execution in executions:
         env = case.env() if num_envs == 1 else case.vector_env(num_envs)
-        agent = case.light(steps_per_execution=execution, updates_per_step=0.75)
+        agent = case.light(
+            targets=True,
+            steps_per_execution=execution,
+            updates_per_step=0.75,
+            run_eagerly=False,
+        )
         rule = LoggedTargetUpdate(period=1)
         agent.fit(
             env, epochs=2, steps_per_epoch=30, batch_size=8, seed=1, verbose=0,
@@ -299,7 +307,7 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 def printed(case, capfd, verbose):
     capfd.readouterr()
-    case.light().fit(
+    case.light(updates_per_step=0.25).fit(
         case.env(), epochs=2, steps_per_epoch=40, batch_size=8, seed=1,
         verbose=verbose, validation_data=case.env(), validation_episodes=2,
     )  # fmt: skip
@@ -368,7 +376,9 @@ def test_a_new_seed_begins_a_new_episode_and_repeats(case):
 
 def test_the_seed_is_given_to_the_first_reset_only_and_starts_differ(case):
     env = case.env(length=2)
-    case.light().fit(env, steps_per_epoch=40, batch_size=8, seed=3, verbose=0)
+    case.light(updates_per_step=0.25).fit(
+        env, steps_per_epoch=40, batch_size=8, seed=3, verbose=0
+    )
     assert env.seeds[0] == 3
     assert set(env.seeds[1:]) == {None}
     assert len({start.tobytes() for start in env.starts}) == len(env.starts) > 20
@@ -426,6 +436,13 @@ def test_the_learning_step_is_traced_once_for_all_epochs_and_fits(case):
 
 # ----------------------------------------------------------------- wrong arguments
 
+
+@pytest.fixture(scope="module")
+def agent(case):
+    """Compiled once: nothing that is refused may change it."""
+    return case.compiled()
+
+
 WRONG = [
     ({"epochs": 0}, ValueError, "`epochs`"),
     ({"epochs": 1.5}, ValueError, "`epochs`"),
@@ -446,8 +463,10 @@ WRONG = [
 @pytest.mark.parametrize(
     ("arguments", "error", "text"), WRONG, ids=[str(i) for i in range(len(WRONG))]
 )
-def test_a_wrong_argument_fails_before_the_env_is_touched(case, arguments, error, text):
-    agent, env = case.compiled(), case.env()
+def test_a_wrong_argument_fails_before_the_env_is_touched(
+    case, agent, arguments, error, text
+):
+    env = case.env()
     if arguments.get("validation_data") is True:
         arguments = {**arguments, "validation_data": case.env()}
     before = digest(agent)
@@ -465,9 +484,9 @@ def test_the_training_env_cannot_be_the_validation_env(case):
 
 
 @pytest.mark.parametrize("env", [None, "CartPole-v1", object(), Walk])
-def test_what_is_no_env_is_named(case, env):
+def test_what_is_no_env_is_named(agent, env):
     with pytest.raises(TypeError, match="`env` must be"):
-        case.compiled().fit(env)
+        agent.fit(env)
 
 
 def test_an_env_of_other_spaces_is_refused_and_nothing_changes(case):
@@ -570,7 +589,7 @@ def test_ctrl_c_leaves_the_agent_usable_and_the_memory_consistent(
     at = {"warm-up": 9, "step": 37}.get(where)
     env = case.env(fail_at=at and (at, KeyboardInterrupt()))
     validation = case.env(fail_at=(3, KeyboardInterrupt()))
-    agent = case.light(steps_per_execution=5)
+    agent = case.light(steps_per_execution=5, updates_per_step=0.2)
     interrupting = keras.callbacks.LambdaCallback(
         on_train_batch_end=lambda batch, logs: _interrupt(agent.env_steps > 30)
     )
@@ -604,7 +623,7 @@ def _interrupt(now):
     "mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 )
 def test_no_stored_row_joins_two_episodes_of_a_vector_env(case, mode):
-    agent = case.light(warmup_steps=100)
+    agent = case.light(warmup_steps=100, updates_per_step=0.1)
     env = case.vector_env(4, mode)
     agent.fit(env, steps_per_epoch=40, batch_size=8, seed=1, verbose=0)
     rows = agent.memory.sample(2_000, rng=np.random.default_rng(0))

@@ -99,7 +99,7 @@ def test_a_train_step_that_reports_no_errors_is_told_so(case):
         def report_td_error(self, td_error):
             pass
 
-    agent = case.compiled(cls=Silent, memory=NotingMemory(200))
+    agent = case.compiled(cls=Silent, memory=NotingMemory(200), run_eagerly=True)
     with pytest.raises(ValueError, match=r"self\.report_td_error\(errors\)"):
         agent.fit(case.env(), steps_per_epoch=8, batch_size=4, seed=1, verbose=0)
     assert agent.gradient_steps == 0

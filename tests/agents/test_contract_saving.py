@@ -131,8 +131,8 @@ def test_the_next_actions_explored_and_rows_sampled_are_the_same(case, saved):
 def test_saving_changes_nothing_and_training_goes_on_alike(case, tmp_path):
     sums = []
     for save in (False, True):
-        agent, env = case.compiled(), case.env()
-        fit = {"steps_per_epoch": 8, "batch_size": 8, "verbose": 0}
+        agent, env = case.compiled(run_eagerly=True), case.env()
+        fit = {"steps_per_epoch": 4, "batch_size": 8, "verbose": 0}
         agent.fit(env, seed=1, **fit)
         if save:
             before = digest(agent)
@@ -163,7 +163,7 @@ def test_weights_restore_all_networks_optimizers_and_counters(case, saved, tmp_p
 
 
 def test_weights_of_another_architecture_change_nothing(case, tmp_path):
-    agent = case.compiled()
+    agent = case.compiled(run_eagerly=True)
     agent.fit(case.env(), steps_per_epoch=8, batch_size=8, seed=1, verbose=0)
     before = digest(agent)
     others = {
@@ -221,12 +221,12 @@ def test_an_agent_that_was_never_compiled_is_saved_too(case, tmp_path):
     agent.save(tmp_path / "agent.keras")
     loaded = keras.saving.load_model(tmp_path / "agent.keras")
     assert np.array_equal(loaded.act(OBSERVATIONS), agent.act(OBSERVATIONS))
-    case.compile(loaded)
+    case.compile(loaded, run_eagerly=True)
     loaded.fit(case.env(), steps_per_epoch=8, batch_size=8, seed=1, verbose=0)
 
 
 def test_an_agent_that_was_never_fitted_keeps_what_it_was_compiled_with(case, tmp_path):
-    agent = case.compiled()
+    agent = case.compiled(run_eagerly=True)
     agent.save(tmp_path / "agent.keras")
     loaded = keras.saving.load_model(tmp_path / "agent.keras")
     assert account(loaded) == account(agent)
@@ -264,7 +264,7 @@ def test_loading_runs_no_code_of_the_file(case, tmp_path):
 
 
 def test_a_lambda_layer_can_be_trained(case):
-    agent = case.compile(case.from_networks(with_lambda), rate=0.1)
+    agent = case.compile(case.from_networks(with_lambda), run_eagerly=True)
     agent.fit(case.env(), steps_per_epoch=8, batch_size=8, seed=1, verbose=0)
     for target, network in pairs(agent):
         assert not {id(v) for v in target.variables} & {

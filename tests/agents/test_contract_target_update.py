@@ -105,11 +105,12 @@ def test_period_copies_at_its_multiples_and_nowhere_else(case, agent):
 
 
 def test_the_rule_passed_to_fit_becomes_the_agents_own_and_is_saved(case, tmp_path):
-    agent, env, rule = case.compiled(), case.env(), TargetUpdate(period=7)
+    agent, env = case.compiled(run_eagerly=True), case.env()
+    rule = TargetUpdate(period=7)
     fit = {"steps_per_epoch": 8, "batch_size": 8, "verbose": 0}
     agent.fit(env, seed=1, callbacks=[rule], **fit)
     assert agent.target_update is rule
-    case.compile(agent)
+    case.compile(agent, run_eagerly=True)
     assert agent.target_update is rule
     agent.fit(env, **fit)
     assert agent.target_update is rule
@@ -189,7 +190,7 @@ def test_a_rule_is_blended_inside_the_compiled_step(case):
             eager.append(tf.executing_eagerly())
             super().blend(target, online)
 
-    case.light().fit(
+    case.light(targets=True, run_eagerly=False).fit(
         case.env(), steps_per_epoch=40, batch_size=8, seed=1, verbose=0,
         callbacks=[Noted(tau=0.1)],
     )  # fmt: skip
