@@ -407,10 +407,11 @@ class Agent(Learner):
             container.on_test_batch_begin(number - 1)
             container.on_test_batch_end(number - 1, logs)
 
-        returns, lengths = run_episodes(
-            self, env, episodes, epsilon=epsilon, seed=seed, max_steps=max_steps,
-            on_episode=on_episode,
-        )  # fmt: skip
+        with self.weights_held():
+            returns, lengths = run_episodes(
+                self, env, episodes, epsilon=epsilon, seed=seed, max_steps=max_steps,
+                on_episode=on_episode,
+            )  # fmt: skip
         session = self._run.session
         if session is not None and session.generator.env is env:
             self._run.session = None  # its episode was broken off

@@ -1,7 +1,9 @@
 """The compiled functions of an agent: one for acting, one for learning."""
 
+import contextlib
 import functools
 from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,13 @@ import tensorflow as tf
 
 from keras_rl2x.networks.checks import is_convolution
 from keras_rl2x.networks.checks import layers_of
+from keras_rl2x.networks.numpy_forward import NumpyForward
+from keras_rl2x.networks.numpy_forward import Unsupported
 from keras_rl2x.types import Transition
+
+# Beyond so many products in a layer NumPy starts threads, which then are in the way of
+# TensorFlow's: four observations of two layers of 256, one of two layers of 512.
+MAX_PRODUCTS = 2**18
 
 
 def resolve_jit_compile(jit_compile: Any, networks: list) -> bool:
@@ -58,6 +66,8 @@ class Engine:
         self.traces = 0
         self.rehearsed = False
         self._acting: dict[tuple, Callable] = {}
+        self._light: dict[tuple, NumpyForward | None] = {}
+        self._weights_held = False
         # A partial, since TensorFlow counts traces by code object: several agents
         # would look like one that is traced again and again. And no AutoGraph, which
         # needs source files and is not needed for explicit loops.
@@ -71,7 +81,8 @@ class Engine:
         """`policy` of a batch of observations, as NumPy.
 
         A concrete function per batch size is called straight, which takes a third
-        of the time of a `tf.function` and a hundredth of `Model.predict`.
+        of the time of a `tf.function` and a hundredth of `Model.predict`. Where many
+        actions are asked of the same weights, plain networks run in NumPy.
         """
         is_dict = isinstance(observation, dict)
         parts = list(observation.values()) if is_dict else [observation]
@@ -80,10 +91,45 @@ class Engine:
             tensors = [tf.convert_to_tensor(part) for part in parts]
             return self._policy(_pack(names, tensors)).numpy()
         key = (names, *((part.shape, part.dtype.str) for part in parts))
-        function = self._acting.get(key)
-        if function is None:
-            function = self._acting[key] = self._concrete(names, parts)
-        return function(*map(tf.constant, parts)).numpy()
+        if self._weights_held and self._light_for(key, names, parts) is not None:
+            return self._light[key](parts[0])
+        return self._function(key, names, parts)(*map(tf.constant, parts)).numpy()
+
+    @contextlib.contextmanager
+    def weights_held(self) -> Iterator[None]:
+        """Promises that no weight changes within, so that NumPy may read them once."""
+        for light in self._light.values():
+            if light is not None:
+                light.refresh()
+        self._weights_held = True
+        try:
+            yield
+        finally:
+            self._weights_held = False
+
+    def _light_for(self, key: tuple, names: tuple | None, parts: list) -> Any:
+        if key not in self._light:
+            self._light[key] = self._make_light(key, names, parts)
+        return self._light[key]
+
+    def _make_light(self, key: tuple, names: tuple | None, parts: list) -> Any:
+        """NumPy for few observations and a plain network, or `None`."""
+        if names is not None:
+            return None
+        try:
+            light = NumpyForward(self._policy, parts[0].shape[1:])
+        except Unsupported:
+            return None
+        if len(parts[0]) * max(w.size for w in light.weights) > MAX_PRODUCTS:
+            return None
+        # The proof that it computes the same.
+        expected = self._function(key, names, parts)(tf.constant(parts[0])).numpy()
+        return light if np.allclose(light(parts[0]), expected, 1e-4, 1e-5) else None
+
+    def _function(self, key: tuple, names: tuple | None, parts: list) -> Callable:
+        if key not in self._acting:
+            self._acting[key] = self._concrete(names, parts)
+        return self._acting[key]
 
     def _concrete(self, names: tuple | None, parts: list) -> Callable:
         function = tf.function(

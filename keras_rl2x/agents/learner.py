@@ -480,6 +480,10 @@ class Learner(keras.Model):
         """
         return self._engine().act(observation)
 
+    def weights_held(self) -> contextlib.AbstractContextManager[None]:
+        """While it lasts, `infer` may read the weights once: they do not change."""
+        return self._engine().weights_held()
+
     # -------------------------------------------------- by hand, and for a look
 
     def train_on_batch(self, batch: Transition) -> dict[str, float]:

@@ -39,7 +39,8 @@ class ReplayGenerator:
     debuggers behave as in any Python program.
 
     Args:
-        agent: with `explore`, `action_units`, `progress`, `gamma` and `n_step`.
+        agent: with `explore`, `weights_held`, `action_units`, `progress`, `gamma` and
+            `n_step`.
         env: environment to act in.
         memory: where the steps go.
         batch_size: rows per minibatch.
@@ -127,12 +128,13 @@ class ReplayGenerator:
         # What the last vector call brought beyond its budget counts now.
         self._count(min(progress.surplus, steps), learning)
         try:
-            while progress.env_steps < target:
-                taken = self._act(random)
-                progress.surplus += taken
-                self._count(min(taken, target - progress.env_steps), learning)
-                if len(self._taken) == STORE_AT_ONCE:
-                    self._store()
+            with self.agent.weights_held():
+                while progress.env_steps < target:
+                    taken = self._act(random)
+                    progress.surplus += taken
+                    self._count(min(taken, target - progress.env_steps), learning)
+                    if len(self._taken) == STORE_AT_ONCE:
+                        self._store()
         finally:
             self._store()
 

@@ -10,6 +10,8 @@ from keras_rl2x.envs import spaces
 from keras_rl2x.layers import OneHot
 from keras_rl2x.layers import SpaceToDepth
 
+MAX_BOUND = 1e3  # of a float observation that is scaled by its bounds
+
 
 def inputs(space: gym_spaces.Space) -> Any:
     """Symbolic inputs for raw observations: one tensor, or a dict of named ones."""
@@ -23,8 +25,9 @@ def inputs(space: gym_spaces.Space) -> Any:
 def encode(space: gym_spaces.Space, observation: Any, rng: "Seeds") -> Any:
     """Float features `[B, F]` of symbolic observations.
 
-    Images go through the convolutions of `cnn`, integers through a one-hot layer;
-    the parts of a Dict are joined in its order.
+    Images go through the convolutions of `cnn`, integers through a one-hot layer,
+    and bounded floats are scaled to `[-1, 1]`; the parts of a Dict are joined in its
+    order.
     """
     parts = observation if isinstance(observation, dict) else {"": observation}
     part_spaces = spaces.leaves(space).values()
@@ -53,7 +56,26 @@ def _encode_part(space: gym_spaces.Space, x: Any, rng: "Seeds") -> Any:
         x = keras.layers.Rescaling(1.0 / 255.0)(x)
     elif not np.issubdtype(space.dtype, np.floating):
         x = keras.layers.Rescaling(1.0)(x)  # a cast
+    else:
+        x = _scale_to_unit(space, x)
     return keras.layers.Reshape((-1,))(x) if len(space.shape) != 1 else x
+
+
+def _scale_to_unit(space: gym_spaces.Box, x: Any) -> Any:
+    """Maps what has bounds to `[-1, 1]`, so that no dimension drowns another.
+
+    A pole's angle of ±0.2 and a cart's way of ±2.4 count alike then. Bounds beyond
+    a thousand say more about the range of floats than about the task: left alone, as
+    is what has none.
+    """
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    bounded = (np.maximum(abs(low), abs(high)) <= MAX_BOUND) & (low < high)
+    width = np.where(bounded, high - low, 2.0)
+    scale = 2.0 / width
+    offset = np.where(bounded, -1.0 - np.where(bounded, low, 0.0) * scale, 0.0)
+    if (scale == 1.0).all() and (offset == 0.0).all():
+        return x
+    return keras.layers.Rescaling(scale.tolist(), offset.tolist())(x)
 
 
 def cnn(shape: tuple[int, int, int], image: Any, rng: "Seeds") -> Any:

@@ -249,3 +249,27 @@ def test_a_network_comes_back_from_a_file(name, tmp_path):
 def test_a_space_that_no_network_reads_is_refused():
     with pytest.raises(ValueError, match="must be Box, Discrete.*FlattenObservation"):
         networks.q_network(spaces.Tuple([spaces.Discrete(2)]), 2)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "observation", "features"),
+    [
+        ([-1.2, -0.07], [0.6, 0.07], [-0.3, 0.07], [0.0, 1.0]),
+        ([-4.8, -np.inf], [4.8, np.inf], [-2.4, 7.0], [-0.5, 7.0]),
+        ([0.0, -3e38], [1000.0, 3e38], [250.0, -7.0], [-0.5, -7.0]),
+        ([0.0, 0.0], [5000.0, np.inf], [250.0, 7.0], [250.0, 7.0]),
+        ([3.0, -1.0], [3.0, 1.0], [3.0, 0.25], [3.0, 0.25]),
+    ],
+    ids=["uneven", "half-bounded", "the-floats-range", "too-wide", "one-value"],
+)
+def test_bounded_floats_are_scaled_to_plus_minus_one(low, high, observation, features):
+    space = spaces.Box(np.float32(low), np.float32(high))
+    network = networks.q_network(space, 2, hidden=(), seed=1)
+    network.set_weights([np.eye(2, dtype=np.float32), np.zeros(2, np.float32)])
+    seen = network(np.float32([observation]))
+    np.testing.assert_allclose(seen, [features], rtol=1e-6, atol=1e-6)
+
+
+def test_dimensions_within_plus_minus_one_need_no_layer():
+    network = networks.q_network(OBSERVATIONS["vector"], 2, hidden=(), seed=1)
+    assert not any(isinstance(x, keras.layers.Rescaling) for x in network.layers)
