@@ -242,6 +242,11 @@ def test_the_table_of_settings_is_what_compile_takes():
         assert re.findall(r"\d+", cell("network of `from_env`")) == widths
         dueling = isinstance(getattr(agent, "network", agent).layers[-1], DuelingHead)
         assert ("dueling" in cell("network of `from_env`")) == dueling
+        normalised = any(
+            isinstance(layer, keras.layers.LayerNormalization)
+            for layer in getattr(agent, next(iter(agent.trained))).layers
+        )
+        assert ("normalis" in cell("network of `from_env`")) == normalised
 
 
 def test_the_table_of_logs_names_what_fit_logs():

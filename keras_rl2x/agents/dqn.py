@@ -77,7 +77,8 @@ class DQN(Agent):
         cls,
         env: Any,
         hidden: Sequence[int] | None = None,
-        dueling: bool = True,
+        dueling: bool | None = None,
+        layer_norm: bool | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> "DQN":
@@ -87,8 +88,10 @@ class DQN(Agent):
             env: environment; it is neither reset nor stepped.
             hidden: widths of the dense layers; defaults to `(256, 256)`, or `(512,)`
                 behind the convolutions for images.
-            dueling: use a dueling head, which measured steadier: what a state is worth
-                and what an action adds to it are learned apart.
+            dueling: learn apart what a state is worth and what an action adds to it;
+                by default for images.
+            layer_norm: normalise each dense layer, which keeps the score from swinging
+                back; by default for everything but images.
             seed: int, of the initial weights.
             **kwargs: further arguments of the constructor.
 
@@ -97,8 +100,15 @@ class DQN(Agent):
         """
         observation_space, action_space = spaces.single_spaces(env)
         spaces.check_discrete_actions(action_space, cls.__name__)
+        parts = spaces.leaves(observation_space).values()
+        images = any(map(spaces.is_image, parts))
         network = networks.q_network(
-            observation_space, int(action_space.n), hidden, dueling, seed
+            observation_space,
+            int(action_space.n),
+            hidden,
+            dueling=images if dueling is None else dueling,
+            layer_norm=not images if layer_norm is None else layer_norm,
+            seed=seed,
         )
         agent = cls(network, **kwargs)
         agent.bind(observation_space, action_space)
@@ -117,7 +127,7 @@ class DQN(Agent):
                 batch_size=32,
             )
         return Defaults(
-            optimizers={"optimizer": 5e-4},
+            optimizers={"optimizer": 1e-4},
             exploration=EpsilonGreedy(decay(1.0, 10_000, 0.05)),
             target_update=TargetUpdate(tau=0.01),
         )

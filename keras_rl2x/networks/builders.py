@@ -23,12 +23,14 @@ def q_network(
     num_actions: int,
     hidden: Sequence[int] | None = None,
     dueling: bool = False,
+    layer_norm: bool = False,
     seed: int | None = None,
 ) -> keras.Model:
     """Observation to one Q-value per action.
 
     An MLP for vectors, the Nature CNN for uint8 images in either layout, one-hot
-    for Discrete observations, named inputs for a Dict.
+    for Discrete observations, named inputs for a Dict. Bounded vectors are scaled to
+    `[-1, 1]`.
 
     Args:
         observation_space: of one environment.
@@ -36,6 +38,8 @@ def q_network(
         hidden: widths of the dense ReLU layers; defaults to `(256, 256)`, or
             `(512,)` behind convolutions.
         dueling: use a `DuelingHead`.
+        layer_norm: normalise each dense layer before its ReLU (Ba, Kiros and Hinton,
+            2016), which keeps bootstrapped values from running away.
         seed: int or `None`, of the initial weights.
 
     Returns:
@@ -54,6 +58,7 @@ def q_network(
         encoding.encode(observation_space, observation, rng),
         default_hidden(observation_space) if hidden is None else hidden,
         rng,
+        layer_norm,
     )
     # Outputs stay float32 under a mixed precision policy.
     if dueling:
@@ -146,13 +151,18 @@ def critic(
     return keras.Model([observation, action], value, name="critic")
 
 
-def _hidden(x: Any, widths: Sequence[int], rng: encoding.Seeds) -> Any:
+def _hidden(
+    x: Any, widths: Sequence[int], rng: encoding.Seeds, layer_norm: bool = False
+) -> Any:
     for width in widths:
         x = keras.layers.Dense(
             int(width),
-            activation="relu",
+            activation=None if layer_norm else "relu",
             kernel_initializer=rng.initializer("he_uniform"),
         )(x)
+        if layer_norm:
+            x = keras.layers.LayerNormalization()(x)
+            x = keras.layers.Activation("relu")(x)
     return x
 
 

@@ -270,3 +270,20 @@ def test_rows_of_weight_zero_are_left_out(case):
         weights.append(values(getattr(agent, name)))
     for one, two in zip(*weights, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-7)
+
+
+def test_weights_are_read_anew_whenever_they_may_have_changed(case):
+    agent = case.compiled()
+    network = agent.network if case.actions == "discrete" else agent.actor
+    observation = case.transitions(4).observation
+    with agent.weights_held():
+        before = agent.infer(observation)
+    network.set_weights([weight + 0.1 for weight in network.get_weights()])
+    expected = network(observation).numpy()
+    assert not np.allclose(before, expected, atol=1e-3)
+    np.testing.assert_allclose(agent.infer(observation), expected, atol=1e-5)
+    with agent.weights_held():
+        np.testing.assert_allclose(agent.infer(observation), expected, atol=1e-5)
+        # What is read once is what makes acting fast, so nothing may change here.
+        network.set_weights([weight * 0.0 for weight in network.get_weights()])
+        np.testing.assert_allclose(agent.infer(observation), expected, atol=1e-5)

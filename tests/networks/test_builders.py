@@ -169,7 +169,7 @@ def test_parts_of_one_shape_in_a_dict_are_not_mixed_up():
 def test_a_seed_fixes_the_weights(dueling):
     def weights(seed):
         space = OBSERVATIONS["vector"]
-        return flat_weights(networks.q_network(space, 3, (8, 8), dueling, seed))
+        return flat_weights(networks.q_network(space, 3, (8, 8), dueling, seed=seed))
 
     keras.utils.set_random_seed(0)
     first = weights(1)
@@ -273,3 +273,15 @@ def test_bounded_floats_are_scaled_to_plus_minus_one(low, high, observation, fea
 def test_dimensions_within_plus_minus_one_need_no_layer():
     network = networks.q_network(OBSERVATIONS["vector"], 2, hidden=(), seed=1)
     assert not any(isinstance(x, keras.layers.Rescaling) for x in network.layers)
+
+
+def test_each_dense_layer_is_normalised_before_its_relu():
+    space = OBSERVATIONS["vector"]
+    network = networks.q_network(space, 2, (16, 8), layer_norm=True, seed=1)
+    relus = [x for x in network.layers if isinstance(x, keras.layers.Activation)]
+    observation = np.random.default_rng(0).uniform(-1, 1, (5, 3)).astype(np.float32)
+    hidden = keras.Model(network.input, [relu.input for relu in relus])(observation)
+    assert [x.shape[1] for x in hidden] == [16, 8]
+    for x in hidden:
+        np.testing.assert_allclose(np.mean(x, axis=1), 0.0, atol=1e-5)
+        np.testing.assert_allclose(np.std(x, axis=1), 1.0, atol=0.05)
