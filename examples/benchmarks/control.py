@@ -18,7 +18,7 @@ from keras_rl2x import DQN
 TASKS = {
     # name: (agent, environment, steps in all, steps between evaluations, threshold)
     "cartpole": (DQN, "CartPole-v1", 50_000, 2_000, 475.0),
-    "pendulum": (DDPG, "Pendulum-v1", 20_000, 1_000, -200.0),
+    "pendulum": (DDPG, "Pendulum-v1", 20_000, 2_000, -200.0),
 }
 
 

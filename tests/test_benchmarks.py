@@ -1,0 +1,77 @@
+"""The benchmark scripts measure what they say; their figures are not tested."""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "examples" / "benchmarks"
+
+
+@pytest.fixture
+def throughput():
+    return runpy.run_path(str(BENCHMARKS / "throughput.py"))
+
+
+def test_throughput_prints_objects_with_rates_and_shares(monkeypatch, capsys):
+    path = str(BENCHMARKS / "throughput.py")
+    arguments = ["dqn-cartpole", "--steps", "64", "--repeats", "1", "--json"]
+    monkeypatch.setattr(sys, "argv", [path, *arguments])
+    monkeypatch.setenv("PYTHONPATH", str(BENCHMARKS.parents[1]))
+    runpy.run_path(path, run_name="__main__")
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["workload"], row["library"]) == ("dqn-cartpole", "keras_rl2x")
+    assert row["env_steps_per_s"] > 0
+    assert set(row["shares"]) == {
+        "environment", "acting", "memory", "updating", "keras"
+    }  # fmt: skip
+    assert sum(row["shares"].values()) == pytest.approx(1.0)
+    assert all(0.0 < share < 1.0 for share in row["shares"].values())
+
+
+def test_the_table_compares_with_the_faster_number_of_threads(throughput):
+    shares = dict.fromkeys(throughput["SHARES"], 0.2)
+    rates = {"keras_rl2x": 900.0, "sb3, 1 thread": 300.0, "sb3, 2 threads": 200.0}
+    rows = [
+        {"workload": "w", "library": name, "env_steps_per_s": rate, "shares": shares}
+        for name, rate in rates.items()
+    ]
+    last = throughput["table"](rows).splitlines()[-1]
+    cells = [cell.strip() for cell in last.strip("|").split("|")]
+    assert cells[:6] == ["w", "900", "300", "3.00", "–", "–"]
+    assert cells[6:] == ["20 %"] * 5
+
+
+def test_the_libraries_take_turns_and_medians_are_compared(throughput, monkeypatch):
+    order, rates = [], iter([1.0, 10.0, 20.0, 2.0, 9.0, 30.0])
+
+    def run(command):
+        order.append("peer" if "peers.py" in command[1] else "own")
+        return {"env_steps_per_s": next(rates), "shares": dict.fromkeys(SHARES, 0.2)}
+
+    SHARES = throughput["SHARES"]
+    compare = throughput["compare"]
+    monkeypatch.setitem(compare.__globals__, "run", run)
+    peers = {"sbx": (("sbx",), ("dqn-cartpole",))}
+    monkeypatch.setitem(compare.__globals__, "PEERS", peers)
+    rows = compare("dqn-cartpole", 100, 3, "python-of-the-peers")
+    assert order == ["own", "peer", "peer", "own", "own", "peer"]
+    medians = {row["library"]: row["env_steps_per_s"] for row in rows}
+    assert medians == {"keras_rl2x": 2.0, "sbx": 20.0}
+
+
+def test_the_floor_counts_the_products_of_an_update():
+    floor = runpy.run_path(str(BENCHMARKS / "floor.py"))
+    network = floor["mlp"](4, 2)
+    data, products = floor["q_learning"](network, (4,), 8, double=True)
+    values = products(data[0])
+    # Three forward passes and a gradient for each of the three kernels.
+    shapes = [tuple(value.shape) for value in values]
+    assert shapes == [(8, 2)] * 3 + [(4, 256), (256, 256), (256, 2)]
+    _, products = floor["ddpg"](8)
+    values = products(np.zeros((8, 3), np.float32))
+    assert all(value is not None for value in values)
+    assert len(values) == 6
