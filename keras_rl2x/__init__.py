@@ -2,6 +2,7 @@
 
 from keras_rl2x import _backend  # noqa: F401  (first: it may refuse)
 from keras_rl2x import callbacks
+from keras_rl2x import diagnostics
 from keras_rl2x import envs
 from keras_rl2x import exploration
 from keras_rl2x import layers
@@ -22,6 +23,7 @@ __all__ = [
     "Agent",
     "ReplayMemory",
     "callbacks",
+    "diagnostics",
     "envs",
     "exploration",
     "layers",
