@@ -7,6 +7,7 @@ names the others at the first `reset` or `step`. Half a minute on two CPU cores.
 import argparse
 
 import gymnasium as gym
+import keras
 import numpy as np
 from gymnasium.utils.env_checker import check_env
 
@@ -54,7 +55,8 @@ env = gym.wrappers.TimeLimit(Corridor(), max_episode_steps=50)
 eval_env = gym.wrappers.TimeLimit(Corridor(), max_episode_steps=50)
 
 agent = DQN.from_env(env, hidden=(64, 64), seed=args.seed)
-agent.compile()
+# A small task is learned faster with a higher rate than the default of 1e-4.
+agent.compile(keras.optimizers.Adam(1e-3))
 before = agent.evaluate(eval_env, episodes=50, seed=args.seed)
 agent.fit(
     env,

@@ -184,7 +184,7 @@ def test_keras_callbacks_stop_slow_down_log_and_keep_the_best(run):
     rates = [float(row["learning_rate"]) for row in log]
     best = int(np.argmax(returns))
     assert len(log) == best + 1 + 2 < 12, "EarlyStopping did not stop after 2 epochs"
-    assert rates[0] == pytest.approx(5e-4)
+    assert rates[0] == pytest.approx(1e-4)
     assert rates[-1] < rates[best], "ReduceLROnPlateau did not lower the rate"
     saved = keras.saving.load_model("runs/callbacks/best.keras")
     assert saved.env_steps == 1_000 + 40 * (best + 1)

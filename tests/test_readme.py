@@ -173,7 +173,10 @@ def test_pages_name_only_what_exists(page):
             thing = getattr(thing, part)
 
 
-MODULES = ("callbacks", "envs", "exploration", "layers", "memories", "networks", "ops")
+MODULES = (
+    "callbacks", "diagnostics", "envs", "exploration", "layers", "memories", "networks",
+    "ops",
+)  # fmt: skip
 
 
 def test_the_table_of_arguments_names_those_of_the_signatures():

@@ -26,7 +26,7 @@ def encode(space: gym_spaces.Space, observation: Any, rng: "Seeds") -> Any:
     """Float features `[B, F]` of symbolic observations.
 
     Images go through the convolutions of `cnn`, integers through a one-hot layer,
-    and bounded floats are scaled to `[-1, 1]`; the parts of a Dict are joined in its
+    and bounded vectors are scaled to `[-1, 1]`; the parts of a Dict are joined in its
     order.
     """
     parts = observation if isinstance(observation, dict) else {"": observation}
@@ -56,7 +56,7 @@ def _encode_part(space: gym_spaces.Space, x: Any, rng: "Seeds") -> Any:
         x = keras.layers.Rescaling(1.0 / 255.0)(x)
     elif not np.issubdtype(space.dtype, np.floating):
         x = keras.layers.Rescaling(1.0)(x)  # a cast
-    else:
+    elif len(space.shape) == 1:
         x = _scale_to_unit(space, x)
     return keras.layers.Reshape((-1,))(x) if len(space.shape) != 1 else x
 

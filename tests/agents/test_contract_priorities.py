@@ -86,7 +86,7 @@ class SameBatch(NotingMemory):
 
 
 def test_the_errors_of_a_minibatch_come_from_the_weights_it_was_learned_with(case):
-    agent = case.compiled(memory=SameBatch(200), rate=0.05)
+    agent = case.compiled(memory=SameBatch(200), rate=0.002)
     agent.target_update = TargetUpdate(period=10**9)
     agent.fit(case.env(), steps_per_epoch=8, batch_size=8, seed=1, verbose=0)
     ((_, errors),) = agent.memory.told

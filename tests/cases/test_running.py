@@ -150,7 +150,8 @@ def test_acting_is_traced_once_per_number_of_envs(num_envs):  # B089
     fit(agent, env, epochs=3, steps=20, validation_data=env and Walk())
     agent.evaluate(Walk(), episodes=2)
     agent.evaluate(Walk(), episodes=2)
-    new = traces[len(first) :]
+    # Symbols of unknown batch size are a look at the network and no trace.
+    new = [shape for shape in traces[len(first) :] if shape[0] is not None]
     # Validation acts in a single env: one function more where there were several.
     assert new == ([] if num_envs == 1 else [(1, 3)])
 
