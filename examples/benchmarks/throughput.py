@@ -51,7 +51,7 @@ def make(workload: str) -> tuple:
     if workload == "dqn-cartpole":
         env = gym.make("CartPole-v1")
         # SB3's DQN is the plain one, without a second network that chooses.
-        agent = DQN.from_env(env, double=False, dueling=False, seed=0)
+        agent = DQN.from_env(env, double=False, layer_norm=False, seed=0)
         agent.compile(**common, memory=ReplayMemory(100_000))
         return agent, env, 64, [TargetUpdate(period=10_000)]
     if workload == "ddpg-pendulum":

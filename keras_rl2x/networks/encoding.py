@@ -70,9 +70,9 @@ def _scale_to_unit(space: gym_spaces.Box, x: Any) -> Any:
     """
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
     bounded = (np.maximum(abs(low), abs(high)) <= MAX_BOUND) & (low < high)
-    width = np.where(bounded, high - low, 2.0)
-    scale = 2.0 / width
-    offset = np.where(bounded, -1.0 - np.where(bounded, low, 0.0) * scale, 0.0)
+    low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
+    scale = 2.0 / (high - low)
+    offset = -1.0 - low * scale
     if (scale == 1.0).all() and (offset == 0.0).all():
         return x
     return keras.layers.Rescaling(scale.tolist(), offset.tolist())(x)

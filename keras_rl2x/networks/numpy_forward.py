@@ -14,7 +14,6 @@ import numpy as np
 from keras_rl2x.layers import DuelingHead
 
 ACTIVATIONS = {
-    keras.activations.linear: lambda x: x,
     keras.activations.relu: lambda x: np.maximum(x, np.float32(0.0)),
     keras.activations.tanh: np.tanh,
 }
@@ -103,11 +102,11 @@ class NumpyForward:
 
     def add_activation(self, layer: Any) -> None:
         """Appends a layer's activation."""
+        if layer.activation is keras.activations.linear:
+            return
         if layer.activation not in ACTIVATIONS:
             raise Unsupported
-        function = ACTIVATIONS[layer.activation]
-        if layer.activation is not keras.activations.linear:
-            self.add_step(function)
+        self.add_step(ACTIVATIONS[layer.activation])
 
     def add_rescaling(self, layer: keras.layers.Rescaling) -> None:
         """Appends `x * scale + offset`."""

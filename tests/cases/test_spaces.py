@@ -33,26 +33,24 @@ def q_network(*layers):
     return keras.Sequential([keras.Input((3,)), *layers])
 
 
-def test_ddpg_on_discrete_actions_points_to_dqn():  # B014
-    env = gym.make("CartPole-v1")
-    with pytest.raises(ValueError, match=rf"{CONTINUOUS}\(2\).*`DQN`"):
-        DDPG.from_env(env)
-    agent = DDPG(dense(1, "tanh"), dense(1))
+def refuse(agent, name, message):
+    """Refused by `from_env`, and by `fit` of an agent made from networks."""
+    env = gym.make(name)
+    with pytest.raises(ValueError, match=message):
+        type(agent).from_env(env)
     agent.compile()
-    with pytest.raises(ValueError, match=rf"{CONTINUOUS}\(2\).*`DQN`"):
+    with pytest.raises(ValueError, match=message):
         agent.fit(env)
     env.close()
+
+
+def test_ddpg_on_discrete_actions_points_to_dqn():  # B014
+    agent = DDPG(dense(1, "tanh"), dense(1))
+    refuse(agent, "CartPole-v1", rf"{CONTINUOUS}\(2\).*`DQN`")
 
 
 def test_dqn_on_continuous_actions_points_to_ddpg():  # B015
-    env = gym.make("Pendulum-v1")
-    with pytest.raises(ValueError, match=rf"{DISCRETE}.*`DDPG`"):
-        DQN.from_env(env)
-    agent = DQN(dense(2))
-    agent.compile()
-    with pytest.raises(ValueError, match=rf"{DISCRETE}.*`DDPG`"):
-        agent.fit(env)
-    env.close()
+    refuse(DQN(dense(2)), "Pendulum-v1", rf"{DISCRETE}.*`DDPG`")
 
 
 def test_observations_that_are_one_integer_are_one_hot():  # B019
