@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
-from typing import ClassVar
 
 import gymnasium as gym
 import keras
@@ -53,8 +52,6 @@ class Agent(Learner):
             rewards back faster and is less exact off-policy.
         name: as in Keras.
     """
-
-    actions: ClassVar[str] = "discrete"  # or "continuous"
 
     # ------------------------------------------------------------- the algorithm
 
@@ -196,11 +193,15 @@ class Agent(Learner):
             )
         else:
             already = 0
+        batch_size = int(batch_size or self.defaults().batch_size)
+        arguments.check_batch_size(batch_size, self.memory)
+        if initial_epoch >= epochs and verbose != 0:
+            print(f"Nothing to do: {initial_epoch} of {epochs} epochs are done already")
         session = Session(
             self,
             env,
             int(steps_per_epoch),
-            batch_size or self.defaults().batch_size,
+            batch_size,
             seed,
             already,
             last=self._run.session,
@@ -235,12 +236,12 @@ class Agent(Learner):
             )
         spaces.single_spaces(env)
         if validation_data is not None:
-            spaces.single_spaces(validation_data)
-            if validation_data is env:
+            spaces.single_spaces(validation_data, "validation_data")
+            if validation_data.unwrapped is env.unwrapped:
                 raise ValueError(
                     "`validation_data` must be an environment of its own: evaluating "
-                    "in the training env would break its episode. Make a second one "
-                    "with `gymnasium.make`."
+                    "in the training env (or in a wrapper of it) would break its "
+                    "episode. Make a second one with `gymnasium.make`."
                 )
 
     def _callbacks(
@@ -339,28 +340,59 @@ class Agent(Learner):
     def _as_batch(self, observation: Any) -> tuple[Any, bool]:
         """A batch of observations in the space's dtype, and whether it was a single."""
         space = self.observation_space
-        names = set(spaces.leaves(space))
-        is_dict = isinstance(space, gym.spaces.Dict)
-        if isinstance(observation, dict) != is_dict or (
-            is_dict and set(observation) != names
-        ):
-            got = sorted(observation) if isinstance(observation, dict) else "an array"
-            raise ValueError(f"The observation does not fit {space}. Received: {got}.")
+        self._check_structure(observation)
         singles = []
 
         def convert(part: Any, value: Any) -> np.ndarray:
-            array = np.asarray(value)
+            try:
+                array = np.asarray(value)
+            except ValueError:
+                array = np.array(None)
             single = array.shape == part.shape
             fits = single or array.shape[1:] == part.shape and array.ndim > 0
-            if not fits or array.dtype.kind in "OUS":
+            if not fits or array.dtype.kind not in "biuf":
+                got = f"shape: {array.shape}, dtype: {array.dtype}"
                 raise ValueError(
                     f"Expected one observation of shape {part.shape} or a batch of "
-                    f"shape {('batch', *part.shape)}. Received shape: {array.shape}."
+                    f"shape {('batch', *part.shape)}, of numbers. Received {got}."
                 )
+            if not np.isfinite(array).all():
+                raise ValueError("The observation holds NaN or infinite numbers.")
             singles.append(single)
             return (array[None] if single else array).astype(part.dtype, copy=False)
 
         return spaces.map_observation(convert, space, observation), all(singles)
+
+    def _check_structure(self, observation: Any) -> None:
+        """Raises unless an observation is a dict where its space is one."""
+        space = self.observation_space
+        if (
+            isinstance(observation, tuple)
+            and len(observation) in (2, 5)
+            and isinstance(observation[-1], dict)
+        ):
+            raise ValueError(
+                "`act` takes an observation alone. Received what `reset` or `step` of "
+                "an env return: unpack it, as in `observation, info = env.reset()`."
+            )
+        if not isinstance(space, gym.spaces.Dict):
+            if isinstance(observation, dict):
+                raise ValueError(
+                    f"The observation must be an array, for {space}. Received a dict "
+                    f"with {sorted(observation)}."
+                )
+            return
+        wanted = sorted(space.spaces)
+        if not isinstance(observation, dict):
+            raise ValueError(
+                f"The observation must be a dict with {wanted}. Received: "
+                f"{type(observation).__name__}."
+            )
+        if sorted(observation) != wanted:
+            raise ValueError(
+                f"The observation must be a dict with {wanted}. Received one with "
+                f"{sorted(observation)}."
+            )
 
     def evaluate(
         self,

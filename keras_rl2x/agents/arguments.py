@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from keras_rl2x.agents.defaults import Defaults
+from keras_rl2x.callbacks import TargetUpdate
 from keras_rl2x.exploration import Exploration
 from keras_rl2x.memories import ReplayMemory
 from keras_rl2x.ops.checks import check_number
@@ -52,11 +53,14 @@ def separate_optimizers(
     return made
 
 
-def check_exploration(exploration: Any, defaults: Defaults) -> Exploration:
+def check_exploration(
+    exploration: Any, defaults: Defaults, actions: str
+) -> Exploration:
     """The exploration rule to use, checked.
 
     Raises:
         TypeError: if it is no exploration rule.
+        ValueError: if it is one for other actions.
     """
     if exploration is None:
         return defaults.exploration
@@ -64,6 +68,12 @@ def check_exploration(exploration: Any, defaults: Defaults) -> Exploration:
         raise TypeError(
             "`exploration` must be an object of `keras_rl2x.exploration`, for "
             f"example `EpsilonGreedy(0.1)`. Received: {exploration!r}."
+        )
+    if exploration.actions not in (None, actions):
+        rules = {"discrete": "EpsilonGreedy", "continuous": "GaussianNoise"}
+        raise ValueError(
+            f"{exploration!r} explores {exploration.actions} actions, but this agent's "
+            f"are {actions}. Use, for example, `{rules[actions]}(0.1)`."
         )
     return exploration
 
@@ -87,6 +97,7 @@ def check_callbacks(callbacks: Any) -> list[keras.callbacks.Callback]:
 
     Raises:
         TypeError: for what is none.
+        ValueError: for two rules of the targets.
     """
     callbacks = [] if callbacks is None else keras.tree.flatten(callbacks)
     for callback in callbacks:
@@ -95,7 +106,22 @@ def check_callbacks(callbacks: Any) -> list[keras.callbacks.Callback]:
                 "`callbacks` must be objects of `keras.callbacks.Callback`. Received: "
                 f"{callback!r}."
             )
+    if sum(isinstance(callback, TargetUpdate) for callback in callbacks) > 1:
+        raise ValueError(
+            "`callbacks` holds more than one `TargetUpdate`; the agent's targets "
+            "follow one rule. Pass one."
+        )
     return callbacks
+
+
+def check_batch_size(batch_size: int, memory: Any) -> None:
+    """Raises for minibatches that the memory can only fill with copies."""
+    capacity = getattr(memory, "capacity", batch_size)
+    if batch_size > capacity:
+        raise ValueError(
+            f"`batch_size` is {batch_size:,} but the memory holds {capacity:,} steps. "
+            "Use a larger memory or smaller batches."
+        )
 
 
 def check_compile(updates_per_step: Any, warmup_steps: Any, execution: Any) -> None:

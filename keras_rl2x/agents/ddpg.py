@@ -182,7 +182,9 @@ class DDPG(Agent):
     def check_networks(self, observation: Any) -> None:
         """Raises unless actor and critic fit each other and the spaces."""
         size = self.action_units.size
-        shape = checks.output_shape(self.actor(observation))
+        shape = checks.output_shape(
+            checks.symbolic_call(self.actor, "actor", observation)
+        )
         if shape != (None, size):
             raise ValueError(
                 f"`actor` must return one number per action dimension: expected shape "
@@ -190,13 +192,14 @@ class DDPG(Agent):
             )
         action = keras.Input((size,), name="action")
         shape = checks.output_shape(
-            checks.call_critic(self.critic, observation, action)
+            checks.symbolic_call(self.critic, "critic", observation, action)
         )
         if shape != (None, 1):
             raise ValueError(
                 "`critic` must return one value per (observation, action): expected "
                 f"shape (None, 1), received {shape}."
             )
+        checks.warn_if_not_tanh(self.actor, "actor")
         checks.warn_if_squashed(self.critic, "critic")
 
     def build_targets(self, observation: Any) -> None:

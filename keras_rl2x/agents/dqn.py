@@ -175,7 +175,9 @@ class DQN(Agent):
 
     def check_networks(self, observation: Any) -> None:
         """Raises unless the network gives one value per action."""
-        shape = checks.output_shape(self.network(observation))
+        shape = checks.output_shape(
+            checks.symbolic_call(self.network, "network", observation)
+        )
         expected = (None, self.action_units.size)
         if shape != expected:
             hint = ""

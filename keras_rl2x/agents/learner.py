@@ -39,6 +39,7 @@ class Learner(keras.Model):
 
     trained: ClassVar[dict[str, str]] = {}
     targets: ClassVar[dict[str, str]] = {}
+    actions: ClassVar[str] = "discrete"  # or "continuous"
 
     def __init__(self, gamma: float = 0.99, n_step: int = 1, name: str | None = None):
         super().__init__(name=name)
@@ -229,7 +230,7 @@ class Learner(keras.Model):
             raise ValueError(
                 f"{' or '.join(f'`{name}`' for name in self.targets.values())} cannot "
                 "be called as its online network is; both must have the same "
-                f"architecture. Keras says: {str(error).splitlines()[0]}"
+                f"architecture. Keras says: {checks.first_line(error)}"
             ) from error
 
     def build_targets(self, observation: Any) -> None:
@@ -327,7 +328,7 @@ class Learner(keras.Model):
         optimizers = {"optimizer": optimizer, **other_optimizers}
         optimizers = arguments.separate_optimizers(optimizers, self.trained, defaults)
         loss = defaults.loss if loss is None else loss
-        exploration = arguments.check_exploration(exploration, defaults)
+        exploration = arguments.check_exploration(exploration, defaults, self.actions)
         ups = _or(updates_per_step, defaults.updates_per_step)
         warmup = _or(warmup_steps, defaults.warmup_steps)
         execution = _or(steps_per_execution, defaults.steps_per_execution)
@@ -565,8 +566,16 @@ class Learner(keras.Model):
             "streams": run.streams.get_state(),
             "exploration": run.exploration.get_state() if run.exploration else {},
             "networks": self._shapes(),
+            "spaces": self._space_configs(),
         }
         store["state"] = np.frombuffer(json.dumps(state).encode(), np.uint8)
+
+    def _space_configs(self) -> dict[str, Any]:
+        run = self._run
+        return {
+            "observation": spaces.to_config(run.observation_space),
+            "action": spaces.to_config(run.action_space),
+        }
 
     def _shapes(self) -> dict[str, list]:
         """Shapes of the weights of every network."""
@@ -581,21 +590,36 @@ class Learner(keras.Model):
         if "state" not in store.keys():  # noqa: SIM118  (an HDF5 group)
             raise ValueError("This file does not hold the state of an agent.")
         state = json.loads(bytes(np.asarray(store["state"], np.uint8)))
-        own = self._shapes()
-        for name, shapes in state["networks"].items():
-            # Keras would not notice layers that are only in the file.
-            if own.get(name) != shapes:
-                raise ValueError(
-                    f"The file holds another `{name}`: weights of shapes {shapes}, "
-                    f"where this agent has {own.get(name)}."
-                )
         run = self._run
+        run.mismatch = self._mismatch(state)
+        if run.mismatch:
+            raise ValueError(run.mismatch)
         # Read first, assign last: a damaged file changes nothing.
         progress, streams = Progress(**state["progress"]), RandomStreams()
         streams.set_state(state["streams"])
         if run.exploration is not None:
             run.exploration.set_state(state["exploration"])
         run.progress, run.streams, run.session = progress, streams, None
+
+    def _mismatch(self, state: dict[str, Any]) -> str | None:
+        """What keeps a saved state from fitting this agent, or `None`."""
+        for kind, space in (
+            ("observation", self._run.observation_space),
+            ("action", self._run.action_space),
+        ):
+            saved = spaces.from_config(state["spaces"][kind])
+            difference = spaces.describe_difference(saved, space)
+            if difference:
+                return f"The file is for another {kind} space: {difference}."
+        own = self._shapes()
+        for name, shapes in state["networks"].items():
+            # Keras would not notice layers that are only in the file.
+            if own.get(name) != shapes:
+                return (
+                    f"The file holds another `{name}`: weights of shapes {shapes}, "
+                    f"where this agent has {own.get(name)}."
+                )
+        return None
 
     def load_weights(
         self, filepath: Any, skip_mismatch: bool = False, **kwargs
@@ -614,21 +638,21 @@ class Learner(keras.Model):
         variables = [*self.variables, *self._optimizer_variables()]
         before = [(variable, variable.numpy()) for variable in variables]
         state = (self._run.progress, self._run.streams, self._run.session)
+        self._run.mismatch = None
         try:
             with warnings.catch_warnings():
                 # Keras only warns where a part of the file has no place here.
                 if not skip_mismatch:
                     warnings.filterwarnings("error", message="Skipping ")
                 super().load_weights(filepath, skip_mismatch=skip_mismatch, **kwargs)
-        except UserWarning as warning:
+        except BaseException as error:
             self._put_back(before, state)
+            if not isinstance(error, UserWarning) and not self._run.mismatch:
+                raise
             raise ValueError(
-                f"{str(filepath)!r} holds other networks than this agent; nothing was "
-                f"loaded. Keras says: {warning}"
+                f"{str(filepath)!r} does not fit this agent; nothing was loaded. "
+                f"{self._run.mismatch or f'Keras says: {error}'}"
             ) from None
-        except BaseException:
-            self._put_back(before, state)
-            raise
 
     def _put_back(self, before: list, state: tuple) -> None:
         for variable, value in before:

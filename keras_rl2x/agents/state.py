@@ -79,6 +79,7 @@ class Run:
         session: the present or last `fit`.
         trackers: means of the numbers that `train_step` tracks.
         dry_gradients: where gradients go while nothing may change, else `None`.
+        mismatch: why a file that is being loaded does not fit, else `None`.
     """
 
     def __init__(self):
@@ -92,3 +93,4 @@ class Run:
         self.target_update = self.engine = self.session = None
         self.trackers: dict[str, keras.metrics.Mean] = {}
         self.dry_gradients: dict[str, Any] | None = None
+        self.mismatch: str | None = None

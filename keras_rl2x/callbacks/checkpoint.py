@@ -5,13 +5,13 @@ import json
 import os
 import re
 import shutil
-import warnings
 from pathlib import Path
 from typing import Any
 
 import keras
 
 from keras_rl2x.ops.checks import check_whole
+from keras_rl2x.ops.checks import warn
 
 PREFIX = "checkpoint-"
 MANIFEST = "manifest.json"
@@ -19,7 +19,7 @@ NAME = re.compile(rf"{PREFIX}\d{{12}}(-\d+)?")
 
 
 class Checkpoint(keras.callbacks.Callback):
-    """Writes the agent and its memory every so many env steps.
+    """Writes the agent and its memory every so many env steps, and at the end.
 
     Each checkpoint is a directory `checkpoint-<env steps>` with `agent.keras`, which
     `keras.saving.load_model` reads, and the memory. It is written under another
@@ -66,6 +66,11 @@ class Checkpoint(keras.callbacks.Callback):
         if self.model.env_steps // self.every > self._last // self.every:
             self.write()
 
+    def on_train_end(self, logs=None):
+        # The last steps count too; after an error `fit` passes no logs.
+        if logs is not None and self.model.env_steps > self._last:
+            self.write()
+
     def write(self) -> Path:
         """Writes a checkpoint now and returns its directory."""
         steps = self.model.env_steps
@@ -97,7 +102,7 @@ def newest(directory: str | os.PathLike) -> Path | None:
         problem = _damage(path)
         if problem is None:
             return path
-        warnings.warn(f"Skipping a damaged checkpoint: {problem}", stacklevel=3)
+        warn(f"Skipping a damaged checkpoint: {problem}")
     return None
 
 

@@ -29,6 +29,9 @@ class StopAtReturn(keras.callbacks.Callback):
         default = "episode_return"
         if "val_episode_return" in logs:
             default = "val_episode_return"
-        value = logs.get(self.monitor or default)
+        monitor = self.monitor or default
+        value = logs.get(monitor)
         if value is not None and value >= self.threshold:
             self.model.stop_training = True
+            if self.params.get("verbose", 0) != 0:
+                print(f"Stopped: {monitor} {value:g} has reached {self.threshold:g}")

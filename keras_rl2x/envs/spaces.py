@@ -9,8 +9,12 @@ from gymnasium import spaces
 FLATTEN = "wrap the env in `gymnasium.wrappers.FlattenObservation`"
 
 
-def single_spaces(env: Any) -> tuple[spaces.Space, spaces.Space]:
+def single_spaces(env: Any, name: str = "env") -> tuple[spaces.Space, spaces.Space]:
     """Observation and action space of one environment of `env`, checked to be one.
+
+    Args:
+        env: environment, single or vector.
+        name: what error messages call it.
 
     Raises:
         TypeError: if `env` is not a gymnasium environment.
@@ -21,13 +25,17 @@ def single_spaces(env: Any) -> tuple[spaces.Space, spaces.Space]:
         return env.observation_space, env.action_space
     if isinstance(env, str):
         raise TypeError(
-            "`env` must be an environment, not its name: pass "
+            f"`{name}` must be an environment, not its name: pass "
             f"`gymnasium.make({env!r})`."
         )
+    if isinstance(env, type):
+        raise TypeError(
+            f"`{name}` must be an environment, not its class: pass `{env.__name__}()`."
+        )
     raise TypeError(
-        "`env` must be a `gymnasium.Env` or `gymnasium.vector.VectorEnv`. Received an "
-        f"object of type {type(env).__module__}.{type(env).__name__}. Environments of "
-        "the old `gym` package can be used through `shimmy`."
+        f"`{name}` must be a `gymnasium.Env` or `gymnasium.vector.VectorEnv`. Received "
+        f"an object of type {type(env).__module__}.{type(env).__name__}. Environments "
+        "of the old `gym` package can be used through `shimmy`."
     )
 
 
@@ -137,6 +145,25 @@ def is_pixels(space: spaces.Space) -> bool:
 def is_channels_first(shape: tuple[int, ...]) -> bool:
     """Whether the smallest of three axes is the first one: `(4, 84, 84)`."""
     return shape[0] < min(shape[1:])
+
+
+def limits(space: spaces.Space) -> tuple[np.ndarray, np.ndarray] | None:
+    """Lowest and highest numbers of a space; `None` where its dtype allows no others.
+
+    Floats have some room for rounding.
+    """
+    if isinstance(space, spaces.Discrete):
+        return space.start, space.start + space.n - 1
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start, space.start + space.nvec - 1
+    if isinstance(space, spaces.MultiBinary):
+        return np.int8(0), np.int8(1)
+    if is_pixels(space) or not (space.bounded_below | space.bounded_above).any():
+        return None
+    if space.dtype.kind != "f":
+        return space.low, space.high
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    return low - 1e-3 * (1 + np.abs(low)), high + 1e-3 * (1 + np.abs(high))
 
 
 def leaves(space: spaces.Space) -> dict[str, spaces.Space]:

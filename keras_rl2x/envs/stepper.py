@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from keras_rl2x.envs import spaces
+from keras_rl2x.ops.checks import warn
 from keras_rl2x.types import Step
 
 
@@ -49,18 +50,25 @@ class EnvStepper:
 
     Args:
         env: `gymnasium.Env` or `gymnasium.vector.VectorEnv`.
+        warn_outside: warn (once) of numbers beyond the bounds of a Box. A Discrete
+            number that does not exist is refused in any case.
 
     Attributes:
         num_envs: number of environments.
         step_count: vector calls so far, for error messages.
     """
 
-    def __init__(self, env: Any):
+    def __init__(self, env: Any, warn_outside: bool = False):
         self.env = env
         self.is_vector = isinstance(env, gym.vector.VectorEnv)
         self.num_envs = int(env.num_envs) if self.is_vector else 1
         self.observation_space, self.action_space = spaces.single_spaces(env)
         self.mode = _autoreset_mode(env) if self.is_vector else None
+        self._limits = {
+            id(space): spaces.limits(space)
+            for space in spaces.leaves(self.observation_space).values()
+        }
+        self._warn_outside = warn_outside
         self._learning_signal = _find_method(env, "learning_signal")
         self._ghost = np.zeros(self.num_envs, bool)
         self._all = np.arange(self.num_envs)
@@ -89,7 +97,7 @@ class EnvStepper:
     def reset(self, seed: int | None = None) -> None:
         """Starts a new episode in every environment."""
         self._let_ghosts_pass()
-        result = self.env.reset(seed=seed)
+        result = self._seeded_reset(seed)
         observation, info = self._unpack_reset(result)
         self._ghost[:] = False
         self.step_count = 0
@@ -228,6 +236,18 @@ class EnvStepper:
 
     # ------------------------------------------------- what an env may return
 
+    def _seeded_reset(self, seed: int | None) -> Any:
+        try:
+            return self.env.reset(seed=seed)
+        except TypeError as error:
+            if "keyword argument 'seed'" not in str(error):
+                raise
+            raise TypeError(
+                f"`reset` of {_name(self.env)} does not take a seed, as gymnasium "
+                "requires: write `def reset(self, seed=None, options=None)` and begin "
+                "it with `super().reset(seed=seed)`."
+            ) from error
+
     def _unpack_reset(self, result: Any) -> tuple[Any, Any]:
         if not (isinstance(result, tuple) and len(result) == 2):
             raise ValueError(
@@ -280,7 +300,31 @@ class EnvStepper:
                 "observation. Nothing was learned from it; mend the env, or replace "
                 "such values in a wrapper."
             )
+        self._check_limits(space, array, source)
         return array
+
+    def _check_limits(self, space: gym.Space, array: np.ndarray, source: str) -> None:
+        is_box = isinstance(space, gym.spaces.Box)
+        limits = self._limits[id(space)]
+        if limits is None or is_box and not self._warn_outside:
+            return
+        outside = (array < limits[0]) | (array > limits[1])
+        if not outside.any():
+            return
+        bad = tuple(np.argwhere(outside)[0])
+        at = f" at index {tuple(map(int, bad[1:]))}" if len(bad) > 1 else ""
+        text = (
+            f"`{source}` of {_name(self.env)} returned {array[bad]:g}"
+            f"{at} of the observation {self._where(int(bad[0]))}, which is outside of "
+            f"its space {space}."
+        )
+        if not is_box:
+            raise ValueError(f"{text} Nothing was learned from it; mend the env.")
+        self._warn_outside = False
+        warn(
+            f"{text} Networks scale observations by the bounds of the space: mend the "
+            "env, or widen the bounds."
+        )
 
     def _reward(self, reward: Any) -> np.ndarray:
         try:

@@ -1,12 +1,12 @@
 """Greedy episodes, apart from training."""
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from keras_rl2x.envs import EnvStepper
+from keras_rl2x.ops.checks import warn
 
 MAX_STEPS = 27_000  # Atari's 108 000 frames
 
@@ -67,11 +67,10 @@ def run_episodes(
             stepper.reset()
             total[:], length[:], stuck[:] = 0.0, 0, False
     if cut:
-        warnings.warn(
+        warn(
             f"{cut} of {episodes} evaluation episodes were cut after {max_steps:,} "
             "steps; their returns count up to there. Pass `max_steps=` to change the "
-            "limit, or add `gymnasium.wrappers.TimeLimit` to the env.",
-            stacklevel=3,
+            "limit, or add `gymnasium.wrappers.TimeLimit` to the env."
         )
     return np.array(returns), np.array(lengths)
 

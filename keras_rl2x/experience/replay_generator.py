@@ -63,7 +63,7 @@ class ReplayGenerator:
     ):
         self.agent, self.env, self.memory = agent, env, memory
         self.configure(batch_size, updates_per_step, steps_per_execution, rng)
-        self.stepper = EnvStepper(env)
+        self.stepper = EnvStepper(env, warn_outside=True)
         self.episodes = EpisodeLog(self.stepper.num_envs, agent.progress.episode_means)
         self.timer = Timer()
         self._taken: list[Outcome] = []

@@ -23,6 +23,8 @@ class Boltzmann(Exploration):
             unit of the Q-values. Higher is closer to uniform, lower to greedy.
     """
 
+    actions = "discrete"
+
     def __init__(self, temperature: Any = 1.0):
         self.temperature = ScheduledValue(temperature, "temperature", minimum=COLDEST)
 

@@ -27,6 +27,8 @@ class EpsilonGreedy(Exploration):
     ```
     """
 
+    actions = "discrete"
+
     def __init__(self, epsilon: Any = 0.1):
         self.epsilon = ScheduledValue(epsilon, "epsilon", maximum=1.0)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,7 +15,12 @@ class Exploration:
     random action) costs none.
 
     Subclasses define `__call__` and `get_config`.
+
+    Attributes:
+        actions: `"discrete"` or `"continuous"`, what it chooses; `None` for both.
     """
+
+    actions: ClassVar[str | None] = None
 
     def __call__(
         self,
@@ -49,6 +55,14 @@ class Exploration:
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Takes back what `get_state` gave."""
+
+    def __repr__(self) -> str:
+        def plain(value: Any) -> Any:
+            return value["class_name"] if isinstance(value, dict) else value
+
+        items = self.get_config().items()
+        given = ", ".join(f"{name}={plain(value)}" for name, value in items)
+        return f"{type(self).__name__}({given})"
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

@@ -22,6 +22,8 @@ class GaussianNoise(Exploration):
             Higher explores more.
     """
 
+    actions = "continuous"
+
     def __init__(self, stddev: Any = 0.1):
         self.stddev = ScheduledValue(stddev, "stddev")
 

@@ -29,6 +29,8 @@ class OrnsteinUhlenbeckNoise(Exploration):
             long run, `stddev / sqrt(2 * theta)`, hardly changes.
     """
 
+    actions = "continuous"
+
     def __init__(self, stddev: Any = 0.2, theta: float = 0.15, dt: float = 0.01):
         self.stddev = ScheduledValue(stddev, "stddev")
         self.theta = check_number("theta", theta, minimum=1e-9)

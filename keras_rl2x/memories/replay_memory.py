@@ -17,6 +17,7 @@ from keras_rl2x.types import Transition
 
 PLAIN = "observation"  # name of the only part of an observation that is no dict
 MASK = "action_mask"
+LONG_CHAIN = 16  # from this n_step on, looking for the ends of episodes pays
 
 
 @keras.saving.register_keras_serializable(package="keras_rl2x")
@@ -301,6 +302,9 @@ class ReplayMemory:
             ) from None
         return memory
 
+    def __repr__(self) -> str:
+        return f"ReplayMemory(capacity={self.capacity}, steps={len(self)})"
+
     def get_config(self) -> dict:
         """The constructor's arguments (the content is not part of it)."""
         return {"capacity": self.capacity, "frame_stack": self.frame_stack}
@@ -531,6 +535,8 @@ class ReplayMemory:
     def _gather(
         self, column: np.ndarray, number: np.ndarray, shape: tuple, gamma, n_step: int
     ) -> Transition:
+        if n_step > LONG_CHAIN:
+            n_step = self._longest_chain(column, number, n_step)
         numbers = number[:, None] + np.arange(n_step)
         slots = numbers % self._per_column
         at = (column[:, None], slots)
@@ -554,6 +560,18 @@ class ReplayMemory:
             if masks is None
             else _stacked(masks[column, next_row % self._rows], shape),
         )
+
+    def _longest_chain(
+        self, column: np.ndarray, number: np.ndarray, n_step: int
+    ) -> int:
+        """Steps of the longest of these chains: what a large `n_step` comes down to."""
+        for length in range(1, n_step):
+            over = self._ended[column, number % self._per_column]
+            going = ~over & (number + 1 < self._count[column])
+            if not going.any():
+                return length
+            column, number = column[going], number[going] + 1
+        return n_step
 
     def _observations(self, column: np.ndarray, row: np.ndarray, shape: tuple) -> Any:
         if self._stack == 1:

@@ -10,6 +10,7 @@ from gymnasium import spaces as gym_spaces
 from keras_rl2x.envs import spaces
 from keras_rl2x.layers import DuelingHead
 from keras_rl2x.networks import encoding
+from keras_rl2x.ops.checks import check_whole
 
 
 def default_hidden(observation_space: gym_spaces.Space) -> tuple[int, ...]:
@@ -154,7 +155,13 @@ def critic(
 def _hidden(
     x: Any, widths: Sequence[int], rng: encoding.Seeds, layer_norm: bool = False
 ) -> Any:
+    if isinstance(widths, str) or not isinstance(widths, Sequence):
+        raise ValueError(
+            "`hidden` must be the widths of the dense layers, such as `(256, 256)`. "
+            f"Received: {widths!r}."
+        )
     for width in widths:
+        check_whole("hidden", width)
         x = keras.layers.Dense(
             int(width),
             activation=None if layer_norm else "relu",

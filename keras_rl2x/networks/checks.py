@@ -1,13 +1,15 @@
 """Checks of networks that a user passes, and copies of them for targets."""
 
 import inspect
-import warnings
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+
+from keras_rl2x.ops.checks import warn
 
 
 def check_model(network: Any, name: str) -> keras.Model:
@@ -29,6 +31,8 @@ def check_model(network: Any, name: str) -> keras.Model:
         hint = " Wrap the layer in `keras.Sequential([layer])`."
     elif isinstance(network, type):
         hint = " Pass an object, not the class."
+    elif hasattr(network, "observation_space"):
+        hint = " To make an agent for an environment, call `from_env(env)`."
     raise TypeError(
         f"`{name}` must be a `keras.Model`. Received an object of type "
         f"{module}.{type(network).__name__}.{hint}"
@@ -94,21 +98,63 @@ def check_stateless(network: keras.Model, name: str) -> None:
             )
 
 
+RANGES = {
+    "softmax": "stay between 0 and 1",
+    "sigmoid": "stay between 0 and 1",
+    "tanh": "stay between -1 and 1",
+    "relu": "are never negative",
+    "softplus": "are never negative",
+}
+
+
 def warn_if_squashed(network: keras.Model, name: str) -> None:
     """Warns when the last layer cannot represent returns."""
-    layers = list(layers_of(network))
-    if not layers:
-        return
-    last = layers[-1]
-    activation = getattr(getattr(last, "activation", None), "__name__", None)
-    activation = activation or type(last).__name__.lower()
-    if activation in ("softmax", "sigmoid"):
-        warnings.warn(
-            f"`{name}` ends in {activation} (layer {last.name!r}), so its values stay "
-            "between 0 and 1. Q-values are expected returns: use a last layer without "
-            "activation.",
-            stacklevel=4,
+    activation, layer = last_activation(network)
+    if activation in RANGES:
+        warn(
+            f"`{name}` ends in {activation} (layer {layer!r}), so its values "
+            f"{RANGES[activation]}. Q-values are expected returns: use a last layer "
+            "without activation."
         )
+
+
+def warn_if_not_tanh(network: keras.Model, name: str) -> None:
+    """Warns when a dense last layer leaves `[-1, 1]`, or covers only a part of it."""
+    activation, layer = last_activation(network)
+    if activation == "linear" or activation in RANGES and activation != "tanh":
+        warn(
+            f"`{name}` ends in {activation} (layer {layer!r}), but actions lie in "
+            "[-1, 1] before they are scaled to the env's bounds: use "
+            "`activation='tanh'` in the last layer."
+        )
+
+
+def last_activation(network: Any) -> tuple[str | None, str | None]:
+    """What the last layer applies (`"linear"` for nothing), and the layer's name.
+
+    `None` where that cannot be known: a subclassed model may do anything after its
+    last layer. Only one that ends in softmax or sigmoid is told from its layers.
+    """
+    last = _last_operation(network)
+    if isinstance(last, keras.Model):
+        last = next(reversed(list(layers_of(last))), None)
+        name = _activation(last)
+        return (name, last.name) if name in ("softmax", "sigmoid") else (None, None)
+    return _activation(last), getattr(last, "name", None)
+
+
+def _last_operation(network: Any) -> Any:
+    """The layer (or Keras operation) that makes a network's output."""
+    if isinstance(network, keras.Sequential):
+        return _last_operation(network.layers[-1]) if network.layers else None
+    if isinstance(network, keras.Model) and getattr(network, "outputs", None):
+        return _last_operation(network.outputs[0]._keras_history.operation)
+    return network
+
+
+def _activation(layer: Any) -> str | None:
+    activation = getattr(layer, "activation", None)
+    return getattr(activation, "__name__", None) or type(layer).__name__.lower()
 
 
 def call_critic(critic: keras.Model, observation: Any, action: Any, **kwargs) -> Any:
@@ -149,7 +195,7 @@ def clone(network: keras.Model, name: str) -> keras.Model:
             f"`{name}` ({type(network).__name__}) cannot be copied for the target "
             "network: define its `get_config()` with the arguments of its `__init__`, "
             f"or pass `target_{name}=`, a second network of your own. Keras says: "
-            f"{str(error).splitlines()[0]}"
+            f"{first_line(error)}"
         ) from None
 
 
@@ -175,6 +221,34 @@ def copy_weights(source: keras.Model, target: keras.Model, name: str) -> None:
         )
     for new, old in zip(target.weights, source.weights, strict=True):
         new.assign(old)
+
+
+def symbolic_call(network: Any, name: str, *inputs: Any) -> Any:
+    """Output of a network for symbolic inputs.
+
+    Raises:
+        ValueError: naming network and shapes, if it cannot take them.
+    """
+    try:
+        if len(inputs) > 1:
+            return call_critic(network, *inputs)
+        return network(*inputs)
+    except Exception as error:
+        shapes = keras.tree.map_structure(lambda x: tuple(x.shape), inputs)
+        shapes = shapes[0] if len(inputs) == 1 else shapes
+        raise ValueError(
+            f"`{name}` cannot be called with inputs of shape {shapes}, which is what "
+            f"the spaces of the env give. Keras says: {first_line(error)}"
+        ) from error
+
+
+def first_line(error: BaseException) -> str:
+    """The first line that says something, without the codes that colour it."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    lines = [line.strip() for line in plain.splitlines() if line.strip()]
+    if lines and lines[0].startswith("Exception encountered"):
+        del lines[0]
+    return lines[0] if lines else type(error).__name__
 
 
 def output_shape(output: Any) -> tuple:

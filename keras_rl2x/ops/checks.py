@@ -2,9 +2,23 @@
 
 import math
 import numbers
+import sys
+import warnings
 from typing import Any
 
 from keras import ops
+
+
+def warn(text: str) -> None:
+    """Warns at the line of the user's code that led here, whatever lies between."""
+    level, frame = 1, sys._getframe()
+    while frame and _is_ours(frame.f_globals.get("__name__", "")):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, stacklevel=level)
+
+
+def _is_ours(module: str) -> bool:
+    return module.split(".")[0] in ("keras_rl2x", "keras")
 
 
 def check_whole(name: str, value: Any, minimum: int = 1) -> int:

@@ -196,6 +196,17 @@ def test_n_step_returns_are_formed_when_sampling():
         assert batch.next_observation[row, 0] == min(1 + n_step, 5)
 
 
+@pytest.mark.parametrize("n_step", [15, 16, 17, 29, 30, 31, 10**9])
+def test_a_long_n_step_ends_with_the_episode(n_step):
+    memory = filled(100, 70, ended=[29, 59])  # the last episode goes on
+    batch = sampled(memory, gamma=1.0, n_step=n_step)
+    for row, start in enumerate(batch.observation[:, 0].astype(int)):
+        end = min(start // 30 * 30 + 29, start + n_step - 1, 69)
+        assert batch.reward[row] == sum(range(start, end + 1))
+        assert batch.next_observation[row, 0] == end + 1
+        assert batch.discount[row] == (end not in (29, 59))
+
+
 def test_no_chain_goes_beyond_the_newest_step_nor_round_the_ring():
     memory = filled(4, 6)  # rows 2 ... 5, written around the end
     batch = sampled(memory, gamma=0.5, n_step=5)
