@@ -206,6 +206,10 @@ class Agent(Learner):
             already,
             last=self._run.session,
         )
+        session.terminates_on_nan = any(
+            isinstance(callback, keras.callbacks.TerminateOnNaN)
+            for callback in callbacks
+        )
         self._run.session = session
         self.steps_per_execution = session.steps_per_execution
         container = self._callbacks(

@@ -1,6 +1,7 @@
 """Checks of what a user passes to `compile` and `fit`."""
 
 import math
+import re
 from typing import Any
 
 import keras
@@ -161,7 +162,9 @@ def loss_object(loss: Any) -> keras.losses.Loss:
     loss = keras.losses.get(loss)
     if isinstance(loss, keras.losses.Loss):
         return loss
-    wrapped = keras.losses.Loss(name=getattr(loss, "__name__", None))
+    # A name of TensorFlow, which that of a lambda is not.
+    name = re.sub(r"\W", "", getattr(loss, "__name__", "loss"))
+    wrapped = keras.losses.Loss(name=name)
     wrapped.call = loss
     return wrapped
 

@@ -41,12 +41,14 @@ class Engine:
         policy: `observation -> [N, A]`.
         train_step: `batch -> logs`, learns from one minibatch.
         results: `() -> {name: tensor}`, the metrics so far.
+        learned: `() -> list`, the variables that learn, to be looked after.
         jit_compile: use XLA.
         run_eagerly: compile nothing.
 
     Attributes:
         clock: `(step, previous)` of the gradient step being traced or run.
         td_error: `[B]` that `train_step` reported, or `None`.
+        losses: scalars that gradients were taken of in the present step.
         traces: number of times that the training loop was traced.
         rehearsed: whether `train_step` has run once without effect.
     """
@@ -56,18 +58,22 @@ class Engine:
         policy: Callable,
         train_step: Callable,
         results: Callable,
+        learned: Callable,
         jit_compile: bool,
         run_eagerly: bool,
     ):
         self._policy, self._train_step, self._results = policy, train_step, results
+        self._learned = learned
         self.jit_compile, self.run_eagerly = jit_compile, run_eagerly
         self.clock: tuple[Any, Any] = (0, 0)
         self.td_error: Any = None
+        self.losses: list = []
         self.traces = 0
         self.rehearsed = False
         self._acting: dict[tuple, Callable] = {}
         self._light: dict[tuple, NumpyForward | None] = {}
         self._weights_held = False
+        self._read: Callable | None = None
         # A partial, since TensorFlow counts traces by code object: several agents
         # would look like one that is traced again and again. And no AutoGraph, which
         # needs source files and is not needed for explicit loops.
@@ -146,11 +152,23 @@ class Engine:
         """Runs `train_step` on the first `n` minibatches of a stack.
 
         Returns:
-            `(logs, td_errors)`: tensors by name, and `[K, B]` or `None`.
+            `(logs, td_errors, finite)`: tensors by name, `[K, B]` or `None`, and a bool
+            tensor: whether losses and weights are numbers. The loop ends with the
+            first loss that is none.
         """
         if self.run_eagerly:
             return self._eager_loop(batches, step, previous, n)
         return self._compiled(batches, step, previous, tf.constant(n))
+
+    def snapshot(self, variables: Callable[[], list]) -> list:
+        """Values of variables, as they are now.
+
+        Read in one call. No number is copied until the variable gets a new one.
+        """
+        if self._read is None:
+            fixed = variables()
+            self._read = tf.function(lambda: [tf.identity(v.value) for v in fixed])
+        return self._read()
 
     def _loop(self, batches: Transition, step: Any, previous: Any, n: Any) -> tuple:
         """One compilation for full, partial and fractional executions.
@@ -162,29 +180,35 @@ class Engine:
         wants_errors = batches.index is not None
         errors = tf.zeros(tf.shape(batches.reward)) if wants_errors else tf.zeros(())
 
-        def body(i: Any, errors: Any) -> tuple:
+        def body(i: Any, errors: Any, finite: Any) -> tuple:
             self._one(batches, step, previous, i)
             if wants_errors:
                 errors = tf.tensor_scatter_nd_update(
                     errors, [[i]], tf.cast(self._reported(), tf.float32)[None]
                 )
-            return i + 1, errors
+            return i + 1, errors, _all_finite(self.losses)
 
-        _, errors = tf.while_loop(
-            lambda i, errors: i < n,
+        _, errors, finite = tf.while_loop(
+            lambda i, errors, finite: (i < n) & finite,
             body,
-            (tf.constant(0), errors),
+            (tf.constant(0), errors, tf.constant(True)),
             parallel_iterations=1,
         )
-        return self._results(), errors if wants_errors else None
+        # A loss does not show what its own gradient did; the weights do.
+        finite &= _all_finite(self._learned())
+        return self._results(), errors if wants_errors else None, finite
 
     def _eager_loop(self, batches: Any, step: Any, previous: Any, n: int) -> tuple:
-        errors = []
+        errors, finite = [], True
         for i in range(n):
             self.run_one(batches, step, previous, i)
             if batches.index is not None:
                 errors.append(self._reported())
-        return self._results(), np.stack(errors) if errors else None
+            finite = bool(_all_finite(self.losses))
+            if not finite:
+                break
+        finite = finite and bool(_all_finite(self._learned()))
+        return self._results(), np.stack(errors) if errors else None, finite
 
     def run_one(self, batches: Any, step: Any, previous: Any, i: int) -> None:
         """Runs `train_step` on one minibatch of a NumPy stack, uncompiled."""
@@ -192,8 +216,8 @@ class Engine:
 
     def _one(self, batches: Any, step: Any, previous: Any, i: Any) -> None:
         self.clock = (step[i], previous[i])
-        self.td_error = None
-        self._train_step(_map(lambda leaf: leaf[i], batches))
+        self.td_error, self.losses = None, []
+        self._train_step(take_batch(batches, i))
 
     def _reported(self) -> Any:
         if self.td_error is None:
@@ -202,6 +226,16 @@ class Engine:
                 "call `self.report_td_error(errors)` in it, with shape [B]."
             )
         return self.td_error
+
+
+def _all_finite(values: list) -> Any:
+    finite = [tf.reduce_all(tf.math.is_finite(value)) for value in values]
+    return tf.reduce_all(finite) if finite else tf.constant(True)
+
+
+def take_batch(batches: Transition, i: Any) -> Transition:
+    """One minibatch of a stack."""
+    return _map(lambda leaf: leaf[i], batches)
 
 
 def _pack(names: tuple | None, tensors: Any) -> Any:

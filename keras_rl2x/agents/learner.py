@@ -16,10 +16,13 @@ import tensorflow as tf
 from keras_rl2x.agents import arguments
 from keras_rl2x.agents.engine import Engine
 from keras_rl2x.agents.engine import resolve_jit_compile
+from keras_rl2x.agents.engine import take_batch
 from keras_rl2x.agents.state import Progress
 from keras_rl2x.agents.state import RandomStreams
 from keras_rl2x.agents.state import Run
 from keras_rl2x.callbacks import TargetUpdate
+from keras_rl2x.diagnostics import explain_gradients
+from keras_rl2x.diagnostics.nonfinite import explain_nonfinite
 from keras_rl2x.envs import spaces
 from keras_rl2x.envs.actions import ActionUnits
 from keras_rl2x.networks import checks
@@ -113,6 +116,10 @@ class Learner(keras.Model):
                 anything has changed.
         """
         name, optimizer = self._optimizer_of(network)
+        self._run.engine.losses.append(loss)
+        if self._run.dry_losses is not None:
+            self._run.dry_losses[name] = loss
+            return
         variables = network.trainable_variables
         # Scales the loss under mixed_float16, is 1 otherwise.
         scale = optimizer.scale_loss(tf.ones_like(loss))
@@ -268,21 +275,12 @@ class Learner(keras.Model):
     @staticmethod
     def _check_gradients(name: str, variables: list, gradients: list) -> None:
         missing = [
-            variable.path
+            variable
             for variable, gradient in zip(variables, gradients, strict=True)
             if gradient is None
         ]
-        if not missing:
-            return
-        extent = "any variable" if len(missing) == len(variables) else "these variables"
-        raise ValueError(
-            f"No gradient reaches {extent} of `{name}`: {', '.join(missing)}. The "
-            "loss does not depend on them in a differentiable way. Look for a forward "
-            "pass outside the `GradientTape`, for NumPy, `argmax` or a cast to "
-            "integers on the way, for a critic whose output does not depend on the "
-            "action, or for a layer that is never called (freeze it: "
-            "`layer.trainable = False`)."
-        )
+        if missing:
+            raise MissingGradients(name, missing, everywhere=missing == variables)
 
     # ------------------------------------------------------------------ compiling
 
@@ -402,6 +400,7 @@ class Learner(keras.Model):
             self.policy,
             self.train_step,
             self.get_metrics_result,
+            self._learned_variables,
             jit_compile=not eagerly and resolve_jit_compile(auto, networks),
             run_eagerly=eagerly,
         )
@@ -427,11 +426,61 @@ class Learner(keras.Model):
         Returns:
             `(logs, td_errors)`: means so far, and `[K, B]` for a memory that samples
             by TD errors.
+
+        Raises:
+            FloatingPointError: where a loss or gradient is NaN or infinite; all weights
+                are those from before that step then.
         """
         self._rehearse(stack[0])
-        results = self._engine().learn(*stack, n)
+        engine = self._engine()
+        before = engine.snapshot(self._state_variables)
+        logs, td_errors, finite = engine.learn(*stack, n)
+        if not finite:
+            self._stop_before_nonfinite(stack, n, before)
         self._run.progress.gradient_steps += n
-        return results
+        return logs, td_errors
+
+    def _stop_before_nonfinite(self, stack: Any, n: int, before: list) -> None:
+        """Goes back to the last good step of a stack, and raises what is wrong after.
+
+        The loop is deterministic, so it is run again from `before` as far as all is
+        well: looking for that place costs nothing while nothing is wrong.
+        """
+        good, bad = 0, n
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            self._put_back_values(before)
+            finite = self._engine().learn(*stack, middle)[2]
+            good, bad = (middle, bad) if finite else (good, middle)
+        self._put_back_values(before)
+        self._engine().learn(*stack, good)
+        self._run.progress.gradient_steps += good
+        batch = take_batch(stack[0], good)
+        with self._dry_run() as gradients:
+            self._engine().run_one(*stack, good)
+            losses = self._engine().losses
+        networks = {
+            name: getattr(self, name)
+            for name in (*self.trained, *self.targets.values())
+        }
+        found = explain_nonfinite(batch, networks, losses, gradients)
+        raise FloatingPointError(
+            f"Training stopped before gradient step {self.gradient_steps + 1:,} (env "
+            f"step {int(stack[1][good]):,}): {found} All weights are those from before "
+            "that step."
+        )
+
+    def _put_back_values(self, before: list) -> None:
+        for variable, value in zip(self._state_variables(), before, strict=True):
+            variable.assign(value)
+
+    def _learned_variables(self) -> list:
+        networks = [getattr(self, name) for name in self.trained]
+        return [v for network in networks for v in network.trainable_variables]
+
+    def _state_variables(self) -> list:
+        """Everything that a gradient step may change."""
+        return [*self.variables, *self.metrics_variables, *self._optimizer_variables()]
 
     def _rehearse(self, batches: Transition) -> None:
         """Runs one minibatch without effect before the first one counts.
@@ -441,9 +490,31 @@ class Learner(keras.Model):
         """
         engine = self._engine()
         if not engine.rehearsed:
-            with self._dry_run():
-                engine.run_one(batches, np.zeros(1), np.zeros(1), 0)
+            try:
+                with self._dry_run():
+                    engine.run_one(batches, np.zeros(1), np.zeros(1), 0)
+            except MissingGradients as error:
+                reasons = self._why_missing(error, batches) or error.suspicion
+                raise ValueError(f"{error} {reasons}") from None
             engine.rehearsed = True
+
+    def _why_missing(self, error: "MissingGradients", batches: Transition) -> str:
+        """What `explain_gradients` says of the variables that no gradient reaches."""
+
+        def loss_fn() -> Any:
+            self._run.dry_losses = {}
+            try:
+                self._engine().run_one(batches, np.zeros(1), np.zeros(1), 0)
+                return self._run.dry_losses[error.network]
+            finally:
+                self._run.dry_losses = None
+
+        # The first error is the one to be seen, whatever the search for reasons meets.
+        with contextlib.suppress(Exception), self._dry_run():
+            report = explain_gradients(loss_fn, error.variables)
+            reasons = dict.fromkeys(row.reason for row in report if row.reason)
+            return "\n".join(["Why:", *reasons]) if reasons else ""
+        return ""
 
     @contextlib.contextmanager
     def _dry_run(self) -> Iterator[dict[str, Any]]:
@@ -727,6 +798,29 @@ class Learner(keras.Model):
             )
         if compiled and not self.compiled:
             raise ValueError(f"Call `compile()` before `{method}`.")
+
+
+class MissingGradients(ValueError):
+    """Variables of a network that the loss does not reach.
+
+    Args:
+        network: attribute of the network.
+        variables: those that got `None`.
+        everywhere: whether these are all of its variables.
+    """
+
+    suspicion = (
+        "The loss does not depend on them in a differentiable way. Look for a forward "
+        "pass outside the `GradientTape`, for NumPy, `argmax` or a cast to integers on "
+        "the way, for a critic whose output does not depend on the action, or for a "
+        "layer that is never called (freeze it: `layer.trainable = False`)."
+    )
+
+    def __init__(self, network: str, variables: list, everywhere: bool):
+        self.network, self.variables = network, variables
+        extent = "any variable" if everywhere else "these variables"
+        paths = ", ".join(variable.path for variable in variables)
+        super().__init__(f"No gradient reaches {extent} of `{network}`: {paths}.")
 
 
 def _is_function(value: Any) -> bool:

@@ -12,6 +12,9 @@ from keras_rl2x.experience import ReplayGenerator
 class Session:
     """Acts and learns for one `fit`; Keras calls `execute` in its own loop.
 
+    `terminates_on_nan` says that a callback of Keras ends the training at a NaN, so
+    that none needs to be raised.
+
     Args:
         agent: bound and compiled.
         env: environment to act in.
@@ -35,6 +38,7 @@ class Session:
         self.agent, self.run = agent, agent._run
         self.steps_per_epoch, self._already = steps_per_epoch, already
         self.logs: dict[str, float] = {}
+        self.terminates_on_nan = False
         if seed is not None:
             self.run.streams = RandomStreams(seed)
         self.steps_per_execution = self._execution(int(getattr(env, "num_envs", 1)))
@@ -97,9 +101,7 @@ class Session:
             progress.epoch_steps += progress.env_steps - before
         if n > 0:
             with generator.timer("updating"):
-                logs, errors = self.agent.learn(stack, n)
-                # Fetching the numbers waits for the computation.
-                self.logs = {name: float(value) for name, value in logs.items()}
+                errors = self._learn(stack, n)
             generator.learned(stack, n, None if errors is None else np.asarray(errors))
         return {
             **self.logs,
@@ -107,3 +109,16 @@ class Session:
             **generator.episodes.logs(),
             "steps_per_second": generator.timer.rate(progress.env_steps),
         }
+
+    def _learn(self, stack: Any, n: int) -> Any:
+        """Learns, keeps the numbers, and returns the TD errors."""
+        try:
+            logs, errors = self.agent.learn(stack, n)
+        except FloatingPointError:
+            if not self.terminates_on_nan:
+                raise
+            self.logs = {**self.logs, "loss": math.nan}  # Keras' callback ends the run
+            return None
+        # Fetching the numbers waits for the computation.
+        self.logs = {name: float(value) for name, value in logs.items()}
+        return errors

@@ -79,6 +79,7 @@ class Run:
         session: the present or last `fit`.
         trackers: means of the numbers that `train_step` tracks.
         dry_gradients: where gradients go while nothing may change, else `None`.
+        dry_losses: where losses go while no gradient is asked for, else `None`.
         mismatch: why a file that is being loaded does not fit, else `None`.
     """
 
@@ -93,4 +94,5 @@ class Run:
         self.target_update = self.engine = self.session = None
         self.trackers: dict[str, keras.metrics.Mean] = {}
         self.dry_gradients: dict[str, Any] | None = None
+        self.dry_losses: dict[str, Any] | None = None
         self.mismatch: str | None = None
