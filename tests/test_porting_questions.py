@@ -7,6 +7,7 @@ gives, and what this package does.
 """
 
 import inspect
+import warnings
 
 import gymnasium as gym
 import keras
@@ -65,7 +66,10 @@ def mlp(inputs, outputs, activation, layers=1, units=16):
 def ddpg(actor, critic, observation_size=3, low=(-2.0,), high=(2.0,), gamma=0.9):
     agent = DDPG(actor, critic, gamma=gamma)
     low, high = np.array(low, np.float32), np.array(high, np.float32)
-    agent.bind(box(observation_size), gym.spaces.Box(low, high))
+    with warnings.catch_warnings():
+        # Without tanh an actor can say any number, which a test needs.
+        warnings.filterwarnings("ignore", "`actor` ends in linear")
+        agent.bind(box(observation_size), gym.spaces.Box(low, high))
     return agent
 
 
@@ -268,7 +272,7 @@ def test_a_forward_pass_outside_of_the_tape_is_named():
 
     agent = small_dqn(Outside)
     agent.compile(jit_compile=False)
-    with pytest.raises(ValueError, match="outside the `GradientTape`"):
+    with pytest.raises(ValueError, match="was computed outside the `Grad"):
         agent.train_on_batch(transitions())
 
 
@@ -535,8 +539,9 @@ def test_a_variable_without_gradient_is_named_before_anything_changes():
         ValueError, match="No gradient reaches these variables"
     ) as error:
         agent.train_on_batch(transitions())
-    assert network.unused.kernel.path in str(error.value)
-    assert network.used.kernel.path not in str(error.value)
+    first = str(error.value).splitlines()[0]
+    assert network.unused.kernel.path in first
+    assert network.used.kernel.path not in first
     assert max(moved(before, network, agent.target_network)) == 0.0
 
 

@@ -494,12 +494,11 @@ class Learner(keras.Model):
                 with self._dry_run():
                     engine.run_one(batches, np.zeros(1), np.zeros(1), 0)
             except MissingGradients as error:
-                reasons = self._why_missing(error, batches) or error.suspicion
-                raise ValueError(f"{error} {reasons}") from None
+                raise ValueError(self._why_missing(error, batches)) from None
             engine.rehearsed = True
 
     def _why_missing(self, error: "MissingGradients", batches: Transition) -> str:
-        """What `explain_gradients` says of the variables that no gradient reaches."""
+        """The error with what `explain_gradients` finds out about it."""
 
         def loss_fn() -> Any:
             self._run.dry_losses = {}
@@ -511,10 +510,19 @@ class Learner(keras.Model):
 
         # The first error is the one to be seen, whatever the search for reasons meets.
         with contextlib.suppress(Exception), self._dry_run():
-            report = explain_gradients(loss_fn, error.variables)
-            reasons = dict.fromkeys(row.reason for row in report if row.reason)
-            return "\n".join(["Why:", *reasons]) if reasons else ""
-        return ""
+            network = getattr(self, error.network)
+            report = explain_gradients(loss_fn, network.trainable_variables)
+            rows = [row for row in report if row.name in error.paths]
+            if all(row.reached for row in rows):
+                return (
+                    f"{error} The loss depends on them, but was computed outside the "
+                    "`GradientTape`: move the forward pass into its `with` block."
+                )
+            is_sure = all(row.cause in ("cut", "numpy") for row in rows)
+            reasons = dict.fromkeys(row.reason for row in rows)
+            text = "\n".join(["Why:" if is_sure else error.suspicion, *reasons])
+            return f"{error} {text.replace('`loss_fn`', '`train_step`')}"
+        return f"{error} {error.suspicion}"
 
     @contextlib.contextmanager
     def _dry_run(self) -> Iterator[dict[str, Any]]:
@@ -805,7 +813,7 @@ class MissingGradients(ValueError):
 
     Args:
         network: attribute of the network.
-        variables: those that got `None`.
+        variables: those that got none.
         everywhere: whether these are all of its variables.
     """
 
@@ -817,10 +825,10 @@ class MissingGradients(ValueError):
     )
 
     def __init__(self, network: str, variables: list, everywhere: bool):
-        self.network, self.variables = network, variables
+        self.network, self.paths = network, [variable.path for variable in variables]
         extent = "any variable" if everywhere else "these variables"
-        paths = ", ".join(variable.path for variable in variables)
-        super().__init__(f"No gradient reaches {extent} of `{network}`: {paths}.")
+        names = ", ".join(self.paths)
+        super().__init__(f"No gradient reaches {extent} of `{network}`: {names}.")
 
 
 def _is_function(value: Any) -> bool:

@@ -374,6 +374,7 @@ class _Detective:
             self.reads = [v for v in floats if graph.uses(v)]
         given = {id(_tensor(variable)) for variable in variables}
         self.others = [v for v in self.reads if id(v) not in given]
+        self.reads_given = len(self.others) < len(self.reads)
         created = {id(variable) for variable in run.created}
         self.rebuilt = [v for v in run.watched if id(v) in created]
 
@@ -462,7 +463,8 @@ class _Detective:
             )
         if self.rebuilt:
             return self._rebuilt("")
-        if any(other.shape == tensor.shape for other in self.others):
+        replaced = any(other.shape == tensor.shape for other in self.others)
+        if replaced and not self.reads_given:
             return "rebuilt", (
                 "The loss reads variables of the same shapes in its place: "
                 f"{_listed([_name(v) for v in self.others])}.\n"
