@@ -9,6 +9,7 @@ with XLA and without. Medians of several rounds, in turn.
 
 import argparse
 import time
+from collections.abc import Callable
 from statistics import median
 
 import gymnasium as gym
@@ -50,14 +51,15 @@ def nature_cnn() -> keras.Model:
     )
 
 
-def q_learning(network: keras.Model, shape: tuple, batch_size: int, double: bool):
-    """Two or three forward passes and one backward pass."""
-    data = np.random.rand(LOOP, batch_size, *shape).astype(np.float32)
+def q_learning(make: Callable, shape: tuple, batch_size: int, double: bool):
+    """One or two forward passes for the target, and one with its backward pass."""
+    network, target = make(), make()
+    data = np.random.rand(2, LOOP, batch_size, *shape).astype(np.float32)
 
-    def products(x):
-        values = [network(x) for _ in range(1 + double)]
+    def products(now, after):
+        values = [target(after), *([network(after)] if double else [])]
         with tf.GradientTape() as tape:
-            values.append(network(x))
+            values.append(network(now))
             loss = tf.reduce_sum(values[-1])
         return values + tape.gradient(loss, network.trainable_variables)
 
@@ -66,21 +68,27 @@ def q_learning(network: keras.Model, shape: tuple, batch_size: int, double: bool
 
 def ddpg(batch_size: int):
     """Target actor and critic, critic with its gradient, actor with its gradient."""
-    actor, critic = mlp(3, 1), mlp(4, 1)
-    data = np.random.rand(LOOP, batch_size, 3).astype(np.float32)
+    actor, critic, target_actor, target_critic = (
+        mlp(3, 1),
+        mlp(4, 1),
+        mlp(3, 1),
+        mlp(4, 1),
+    )
+    action = tf.ones((batch_size, 1))
+    data = np.random.rand(2, LOOP, batch_size, 3).astype(np.float32)
 
-    def judge(x, action):
+    def judge(critic, x, action):
         return critic(tf.concat([x, action], axis=-1))
 
-    def products(x):
-        value = judge(x, actor(x))
+    def products(now, after):
+        value = judge(target_critic, after, target_actor(after))
         with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(judge(x, value))
+            loss = tf.reduce_sum(judge(critic, now, action))
         gradients = tape.gradient(loss, critic.trainable_variables)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([v.value for v in actor.trainable_variables])
-            loss = tf.reduce_sum(judge(x, actor(x)))
-        return gradients + tape.gradient(loss, actor.trainable_variables)
+            loss = tf.reduce_sum(judge(critic, now, actor(now)))
+        return [value, *gradients, *tape.gradient(loss, actor.trainable_variables)]
 
     return data, products
 
@@ -89,17 +97,18 @@ def bare(data: np.ndarray, products, jit_compile: bool):
     """The loop over the products as a function without arguments."""
 
     @tf.function(jit_compile=jit_compile, autograph=False)
-    def loop(stack):
+    def loop(now, after):
         def body(i, total):
-            # Each result is read, or the compiler would leave it out.
-            sums = [tf.reduce_sum(x) for x in products(stack[i])]
+            # Each result is read, or the compiler would leave it out; and no product
+            # is computed twice, or it would do so only once.
+            sums = [tf.reduce_sum(x) for x in products(now[i], after[i])]
             return i + 1, total + tf.add_n(sums)
 
         start = (tf.constant(0), tf.constant(0.0))
         return tf.while_loop(lambda i, _: i < LOOP, body, start)[1]
 
-    stack = tf.constant(data)
-    return lambda: loop(stack).numpy()
+    stacks = tf.constant(data[0]), tf.constant(data[1])
+    return lambda: loop(*stacks).numpy()
 
 
 def whole(agent, batch_size: int):
@@ -138,12 +147,12 @@ def workloads() -> dict:
         "DQN 2×256, batch 64": (
             dqn(VECTOR, 2, double=False),
             64,
-            q_learning(mlp(4, 2), (4,), 64, double=False),
+            q_learning(lambda: mlp(4, 2), (4,), 64, double=False),
         ),
         "Double DQN 2×256, batch 256": (
             dqn(VECTOR, 2),
             256,
-            q_learning(mlp(4, 2), (4,), 256, double=True),
+            q_learning(lambda: mlp(4, 2), (4,), 256, double=True),
         ),
         "DDPG 2×256, batch 256": (
             DDPG.from_env(SpacesOnly(PENDULUM, TORQUE), seed=0),
@@ -153,7 +162,7 @@ def workloads() -> dict:
         "Double DQN Nature CNN, batch 32": (
             dqn(FRAMES, 6),
             32,
-            q_learning(nature_cnn(), (84, 84, 4), 32, double=True),
+            q_learning(nature_cnn, (84, 84, 4), 32, double=True),
         ),
     }
 

@@ -166,8 +166,9 @@ class Engine:
         Read in one call. No number is copied until the variable gets a new one.
         """
         if self._read is None:
-            fixed = variables()
-            self._read = tf.function(lambda: [tf.identity(v.value) for v in fixed])
+            self._read = tf.function(
+                functools.partial(_read, variables()), autograph=False
+            )
         return self._read()
 
     def _loop(self, batches: Transition, step: Any, previous: Any, n: Any) -> tuple:
@@ -231,6 +232,10 @@ class Engine:
 def _all_finite(values: list) -> Any:
     finite = [tf.reduce_all(tf.math.is_finite(value)) for value in values]
     return tf.reduce_all(finite) if finite else tf.constant(True)
+
+
+def _read(variables: list) -> list:
+    return [tf.identity(variable.value) for variable in variables]
 
 
 def take_batch(batches: Transition, i: Any) -> Transition:
