@@ -14,7 +14,7 @@ import keras_rl2x
 
 PACKAGE = Path(keras_rl2x.__file__).parent
 LEVEL = {
-    **dict.fromkeys(("types", "ops", "_version", "_backend"), 0),
+    **dict.fromkeys(("types", "plain", "ops", "_version", "_backend"), 0),
     **dict.fromkeys(("layers", "memories", "envs"), 1),
     **dict.fromkeys(("networks", "exploration"), 2),
     **dict.fromkeys(("experience", "callbacks", "diagnostics", "export"), 3),
@@ -25,11 +25,12 @@ LEVEL = {
 # may import those of the level.
 LIBRARIES = {
     "types": set(),
+    "plain": set(),
     "_backend": {"keras"},
     "ops": {"keras"},
     "memories": {"keras"},
     "layers": {"keras"},
-    "envs": {"gymnasium", "ale_py"},
+    "envs": {"gymnasium", "ale_py", "mujoco"},
     "networks": {"keras", "gymnasium"},
     "exploration": {"keras"},
     "experience": set(),

@@ -1,7 +1,9 @@
 """The benchmark scripts measure what they say; their figures are not tested."""
 
 import json
+import os
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -75,3 +77,18 @@ def test_the_floor_counts_the_products_of_an_update():
     values = products(np.zeros((8, 3), np.float32))
     assert all(value is not None for value in values)
     assert len(values) == 6
+
+
+def test_five_runs_that_are_killed_end_as_the_one_that_is_not(tmp_path):
+    """SIGKILL at random moments, some of them inside a write. The soak does fifty."""
+    command = [sys.executable, str(BENCHMARKS / "soak.py"), "--kills", "5"]
+    result = subprocess.run(
+        [*command, "--only", "DQN, n_step=3, vector"],
+        env={**os.environ, "PYTHONPATH": str(BENCHMARKS.parents[1])},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert "| 5 of 5 resumed bit for bit | yes |" in result.stdout, result.stderr
+    assert result.returncode == 0

@@ -12,11 +12,11 @@ import tensorflow as tf
 
 from keras_rl2x import export as exporting
 from keras_rl2x.agents import arguments
+from keras_rl2x.agents import resume as resuming
 from keras_rl2x.agents.defaults import Defaults
 from keras_rl2x.agents.learner import Learner
 from keras_rl2x.agents.session import Session
 from keras_rl2x.callbacks import TargetUpdate
-from keras_rl2x.callbacks import checkpoint
 from keras_rl2x.callbacks.fit_callbacks import FitCallbacks
 from keras_rl2x.callbacks.validation import Validation
 from keras_rl2x.envs import spaces
@@ -142,6 +142,7 @@ class Agent(Learner):
         verbose: int | str = "auto",
         initial_epoch: int = 0,
         resume: str | os.PathLike | None = None,
+        step_timeout: float | None = None,
     ) -> keras.callbacks.History:
         """Acts and learns. A step is one environment transition.
 
@@ -159,10 +160,14 @@ class Agent(Learner):
             validation_freq: epochs between them.
             callbacks: Keras callbacks. A `TargetUpdate` among them becomes the agent's.
             seed: of the env, its action space, exploration, sampling and the
-                validation env; without it the streams go on.
+                validation env; without it, and in a resumed run, the streams go on.
             verbose: 0 silent, 1 a bar per epoch, 2 a line per epoch.
             initial_epoch: epochs already done, as in Keras.
-            resume: directory of a `Checkpoint`, to go on from its newest one, if any.
+            resume: directory of a `Checkpoint`, to go on exactly where its newest one
+                was written, if there is any. Pass everything else as before.
+
+            step_timeout: seconds after which a `step` or `reset` that has not come back
+                raises `TimeoutError`; processes of an `AsyncVectorEnv` are stopped.
 
         Returns:
             `History`, with `loss`, the agent's own numbers, `steps_per_second`,
@@ -174,6 +179,8 @@ class Agent(Learner):
             Whatever the environment raises, unchanged.
         """
         self._check_fit(env, validation_data)
+        if step_timeout is not None:
+            check_number("step_timeout", step_timeout, minimum=1e-3)
         arguments.check_fit(
             epochs=epochs,
             steps_per_epoch=steps_per_epoch,
@@ -187,35 +194,28 @@ class Agent(Learner):
         self.bind(*spaces.single_spaces(env))
         if validation_data is not None:
             self.bind(*spaces.single_spaces(validation_data))
-        if resume is not None:
-            initial_epoch, already = self._resume(
-                resume, initial_epoch, steps_per_epoch
-            )
-        else:
-            already = 0
         batch_size = int(batch_size or self.defaults().batch_size)
-        arguments.check_batch_size(batch_size, self.memory)
-        if initial_epoch >= epochs and verbose != 0:
-            print(f"Nothing to do: {initial_epoch} of {epochs} epochs are done already")
-        session = Session(
-            self,
-            env,
-            int(steps_per_epoch),
-            batch_size,
-            seed,
-            already,
-            last=self._run.session,
+        state, session = self._begin(
+            env, steps_per_epoch, batch_size, seed, resume, step_timeout
         )
         session.terminates_on_nan = any(
             isinstance(callback, keras.callbacks.TerminateOnNaN)
             for callback in callbacks
         )
-        self._run.session = session
         self.steps_per_execution = session.steps_per_execution
-        container = self._callbacks(
+        container = session.callbacks = self._callbacks(
             callbacks, validation_data, validation_episodes, validation_freq, seed,
             steps_per_epoch, epochs, verbose,
         )  # fmt: skip
+        if state is not None:
+            initial_epoch = session.initial_epoch
+            container.resume(state.get("callbacks", []))
+            if verbose != 0:
+                resuming.report(state, session, initial_epoch)
+            if state.get("stopped"):
+                epochs = min(epochs, initial_epoch)
+        if initial_epoch >= epochs and verbose != 0:
+            print(f"Nothing to do: {initial_epoch} of {epochs} epochs are done already")
         try:
             session.warm_up(verbose != 0)
             return super().fit(
@@ -231,6 +231,36 @@ class Agent(Learner):
             self._run.session = None
             container.clean_up()
             raise
+
+    def _begin(
+        self,
+        env: Any,
+        steps: int,
+        batch_size: int,
+        seed: Any,
+        directory: Any,
+        step_timeout: float | None,
+    ) -> tuple[dict | None, Session]:
+        """Resumes if it can, and begins to act; or raises, and nothing has changed."""
+        run, last = self._run, self._run.session
+        try:
+            with self.unchanged_on_error():
+                state = None if directory is None else resuming.load(self, directory)
+                arguments.check_batch_size(batch_size, self.memory)
+                run.session = Session(
+                    self,
+                    env,
+                    int(steps),
+                    batch_size,
+                    seed,
+                    last=last,
+                    resumed=state,
+                    step_timeout=step_timeout,
+                )
+        except BaseException:
+            run.session = None  # the env may have been reset
+            raise
+        return state, run.session
 
     def _check_fit(self, env: Any, validation_data: Any) -> None:
         if not self.compiled:
@@ -260,16 +290,13 @@ class Agent(Learner):
         container = FitCallbacks(
             callbacks,
             steps=steps,
+            session=self._run.session,
             add_progbar=verbose != 0,
             verbose=verbose,
             epochs=epochs,
             model=self,
         )
         return container
-
-    def begin_epoch(self, epoch: int) -> None:
-        """Called at the start of each epoch of `fit`."""
-        self._run.session.begin_epoch(epoch)
 
     def make_train_function(self, force: bool = False) -> Callable:
         """What Keras calls once per execution: act, store, sample, learn."""
@@ -279,24 +306,9 @@ class Agent(Learner):
             self.train_function = lambda iterator: self._run.session.execute()
         return self.train_function
 
-    def _resume(
-        self, directory: str | os.PathLike, epoch: int, steps_per_epoch: int
-    ) -> tuple[int, int]:
-        """Goes on from the newest complete checkpoint, if there is one.
-
-        Returns:
-            Epochs already done, and env steps already taken in the one after.
-        """
-        path = checkpoint.newest(directory)
-        if path is None:
-            return epoch, 0
-        memory = type(self.memory).load(path / "memory")
-        self.load_weights(path / "agent.keras")
-        self._run.memory = self._run.compile_arguments["memory"] = memory
-        progress = self.progress
-        if progress.epoch_steps >= steps_per_epoch:
-            return progress.epoch + 1, 0
-        return progress.epoch, progress.epoch_steps
+    def run_state(self) -> dict[str, Any] | None:
+        """The `fit` in progress as plain data, for a `Checkpoint`."""
+        return resuming.run_state(self)
 
     # --------------------------------------------------------- acting, evaluating
 

@@ -5,6 +5,8 @@ import functools
 import inspect
 import json
 import warnings
+import zipfile
+import zlib
 from collections.abc import Iterator
 from typing import Any
 from typing import ClassVar
@@ -13,7 +15,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_rl2x import plain
 from keras_rl2x.agents import arguments
+from keras_rl2x.agents import resume
 from keras_rl2x.agents.engine import Engine
 from keras_rl2x.agents.engine import resolve_jit_compile
 from keras_rl2x.agents.engine import take_batch
@@ -527,7 +531,10 @@ class Learner(keras.Model):
     @contextlib.contextmanager
     def _dry_run(self) -> Iterator[dict[str, Any]]:
         """Lets `train_step` run without changing anything; collects the gradients."""
-        saved = [(v, v.numpy()) for v in self.non_trainable_variables]
+        # Keras does not count the metrics of `compile` among the variables.
+        metrics = [v for metric in self.metrics for v in metric.variables]
+        variables = [*self.non_trainable_variables, *metrics]
+        saved = [(variable, variable.numpy()) for variable in variables]
         self._run.dry_gradients = {}
         try:
             yield self._run.dry_gradients
@@ -646,6 +653,7 @@ class Learner(keras.Model):
             "exploration": run.exploration.get_state() if run.exploration else {},
             "networks": self._shapes(),
             "spaces": self._space_configs(),
+            "seeds": [variable.numpy().tolist() for variable in resume.seeds(self)],
         }
         store["state"] = np.frombuffer(json.dumps(state).encode(), np.uint8)
 
@@ -668,16 +676,26 @@ class Learner(keras.Model):
         """Takes back what `save_own_variables` gave."""
         if "state" not in store.keys():  # noqa: SIM118  (an HDF5 group)
             raise ValueError("This file does not hold the state of an agent.")
-        state = json.loads(bytes(np.asarray(store["state"], np.uint8)))
         run = self._run
-        run.mismatch = self._mismatch(state)
+        try:
+            state = plain.read_json(bytes(np.asarray(store["state"], np.uint8)))
+            run.mismatch = self._mismatch(state)
+            if run.mismatch is None:
+                self._take_back(state)
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            run.mismatch = f"The agent's state in it is damaged: {error!r}."
         if run.mismatch:
             raise ValueError(run.mismatch)
+
+    def _take_back(self, state: dict[str, Any]) -> None:
+        run, streams = self._run, RandomStreams()
         # Read first, assign last: a damaged file changes nothing.
-        progress, streams = Progress(**state["progress"]), RandomStreams()
+        progress = Progress.from_config(state["progress"])
         streams.set_state(state["streams"])
         if run.exploration is not None:
             run.exploration.set_state(state["exploration"])
+        for variable, value in zip(resume.seeds(self), state["seeds"], strict=True):
+            variable.assign(value)
         run.progress, run.streams, run.session = progress, streams, None
 
     def _mismatch(self, state: dict[str, Any]) -> str | None:
@@ -714,29 +732,45 @@ class Learner(keras.Model):
             ValueError: if the file does not fit; the agent is as before then.
         """
         self._check_bound("load_weights")
-        variables = [*self.variables, *self._optimizer_variables()]
-        before = [(variable, variable.numpy()) for variable in variables]
-        state = (self._run.progress, self._run.streams, self._run.session)
         self._run.mismatch = None
         try:
-            with warnings.catch_warnings():
+            with self.unchanged_on_error(), warnings.catch_warnings():
                 # Keras only warns where a part of the file has no place here.
                 if not skip_mismatch:
                     warnings.filterwarnings("error", message="Skipping ")
                 super().load_weights(filepath, skip_mismatch=skip_mismatch, **kwargs)
         except BaseException as error:
-            self._put_back(before, state)
-            if not isinstance(error, UserWarning) and not self._run.mismatch:
+            damaged = (UserWarning, zipfile.BadZipFile, zlib.error, EOFError)
+            if not isinstance(error, damaged) and not self._run.mismatch:
                 raise
             raise ValueError(
                 f"{str(filepath)!r} does not fit this agent; nothing was loaded. "
                 f"{self._run.mismatch or f'Keras says: {error}'}"
             ) from None
 
-    def _put_back(self, before: list, state: tuple) -> None:
-        for variable, value in before:
-            variable.assign(value)
-        self._run.progress, self._run.streams, self._run.session = state
+    @contextlib.contextmanager
+    def unchanged_on_error(self) -> Iterator[None]:
+        """Lets what happens within succeed as a whole, or leave the agent as it was."""
+        run, exploration = self._run, self._run.exploration
+        before = self.variable_values()
+        fields = {**vars(run), "trackers": dict(run.trackers)}
+        fields["compile_arguments"] = dict(run.compile_arguments)
+        noise = None if exploration is None else exploration.get_state()
+        try:
+            yield
+        except BaseException:
+            for variable, value in before:
+                variable.assign(value)
+            mismatch = run.mismatch
+            vars(run).update(fields, mismatch=mismatch)
+            if exploration is not None:
+                exploration.set_state(noise)
+            raise
+
+    def variable_values(self) -> list[tuple[Any, np.ndarray]]:
+        """All variables, the optimizers' too, with copies of their values."""
+        variables = [*self.variables, *self._optimizer_variables()]
+        return [(variable, variable.numpy()) for variable in variables]
 
     def _optimizer_variables(self) -> list:
         if not self.compiled:

@@ -36,6 +36,16 @@ class Progress:
     epoch_steps: int = 0
     episode_means: dict[str, float] = dataclasses.field(default_factory=dict)
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Progress":
+        """Counters from `vars` of others, if they are all there and numbers."""
+        default = cls()
+        for name, value in vars(default).items():
+            numbers = int | float if isinstance(value, float) else type(value)
+            if not isinstance(config[name], numbers):
+                raise TypeError(f"{name} is {config[name]!r}")
+        return cls(**config)
+
 
 class RandomStreams:
     """Independent generators: exploring, and sampling with warm-up.

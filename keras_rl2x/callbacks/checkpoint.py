@@ -1,15 +1,18 @@
 """Checkpoints from which a run can go on."""
 
-import hashlib
 import json
 import os
 import re
 import shutil
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import keras
 
+from keras_rl2x import plain
+from keras_rl2x.memories import storage
+from keras_rl2x.memories.storage import sha256
 from keras_rl2x.ops.checks import check_whole
 from keras_rl2x.ops.checks import warn
 
@@ -19,15 +22,22 @@ NAME = re.compile(rf"{PREFIX}\d{{12}}(-\d+)?")
 
 
 class Checkpoint(keras.callbacks.Callback):
-    """Writes the agent and its memory every so many env steps, and at the end.
+    """Writes the agent, its memory and the run every so many env steps and at the end.
 
     Each checkpoint is a directory `checkpoint-<env steps>` with `agent.keras`, which
-    `keras.saving.load_model` reads, and the memory. It is written under another
+    `keras.saving.load_model` reads, the memory, and the run: the env with its episode,
+    random streams, the epoch's means and what other callbacks remember. It is written
+    under another
     name, flushed to disk, given a manifest with a SHA-256 of each file and only then
     renamed: a crash at any moment leaves the previous ones intact, and a damaged one
     is noticed. `fit(..., resume=directory)` goes on from the newest complete one; an
     empty or missing directory starts afresh, so the same script can simply be run
     again.
+
+    A run that was killed and resumed computes what it would have computed, bit for bit
+    on a CPU, where the env can be copied (see `envs.env_state`); with another env
+    `fit` says that a new episode begins. On SIGTERM `fit` writes a checkpoint at the
+    end of the execution and raises `SystemExit(143)`.
 
     Args:
         directory: path; created if missing. Other files in it are never touched.
@@ -60,15 +70,29 @@ class Checkpoint(keras.callbacks.Callback):
         probe.unlink()
         for leftover in self.directory.glob(f".{PREFIX}*"):
             shutil.rmtree(leftover, ignore_errors=True)
-        self._last = model.env_steps
+        self._last, self._written = model.env_steps, None
 
     def on_train_batch_end(self, batch, logs=None):
-        if self.model.env_steps // self.every > self._last // self.every:
+        # At the end of an epoch the other callbacks come first: `on_epoch_end`.
+        steps = self.params.get("steps") if self.params else None
+        if self._is_due() and self.model.progress.epoch_steps != steps:
             self.write()
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self._is_due():
+            self.write()
+
+    def _is_due(self) -> bool:
+        return self.model.env_steps // self.every > self._last // self.every
 
     def on_train_end(self, logs=None):
         # The last steps count too; after an error `fit` passes no logs.
-        if logs is not None and self.model.env_steps > self._last:
+        if logs is not None:
+            self.write_last()
+
+    def write_last(self) -> None:
+        """Writes a checkpoint unless the last one is of the same env step."""
+        if self.model.env_steps > self._last:
             self.write()
 
     def write(self) -> Path:
@@ -80,20 +104,34 @@ class Checkpoint(keras.callbacks.Callback):
         try:
             temporary.mkdir(parents=True)
             self.model.save(temporary / "agent.keras")
-            self.model.memory.save(temporary / "memory")
+            self._save_memory(temporary / "memory")
+            state = self.model.run_state()
+            if state is not None:
+                plain.write(temporary / "run", state)
             _write_manifest(temporary)
             temporary.rename(final)
             _sync(self.directory)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
-        self._last = steps
+        self._last, self._written = steps, final
         for old in _checkpoints(self.directory)[self.keep :]:
             # Out of sight first: one that is half removed would look damaged.
             hidden = old.with_name(f".{old.name}.removing")
             shutil.rmtree(hidden, ignore_errors=True)
             shutil.rmtree(old.rename(hidden), ignore_errors=True)
         return final
+
+    def _save_memory(self, directory: Path) -> None:
+        """Takes what has not changed from the last checkpoint, if it is still there.
+
+        A memory of a user's own need not know how.
+        """
+        memory, earlier = self.model.memory, {}
+        if self._written is not None and "earlier" in signature(memory.save).parameters:
+            last = self._written / "memory"
+            earlier = {"earlier": last} if last.exists() else {}
+        memory.save(directory, **earlier)
 
 
 def newest(directory: str | os.PathLike) -> Path | None:
@@ -122,35 +160,46 @@ def _free_name(directory: Path, name: str) -> Path:
 
 def _write_manifest(directory: Path) -> None:
     """Flushes every file to disk, then writes their sums, last of all."""
-    sums = {}
-    for path in sorted(p for p in directory.rglob("*") if p.is_file()):
+    sums, known = {}, _known_sums(directory / "memory")
+    for path in _files(directory):
         _sync(path)
-        sums[path.relative_to(directory).as_posix()] = _sha256(path)
+        sums[path.relative_to(directory).as_posix()] = known.get(path) or sha256(path)
     manifest = directory / MANIFEST
     manifest.write_text(json.dumps({"sha256": sums}, indent=1))
     _sync(manifest)
     _sync(directory)
 
 
+def _files(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.rglob("*") if path.is_file())
+
+
+def _known_sums(memory: Path) -> dict[Path, str]:
+    """Sums that a memory has just written itself; its files may be large."""
+    try:
+        sums = storage.read_facts(memory)["sha256"]
+    except ValueError:  # a memory of a user's own
+        return {}
+    return {memory / name: sum_ for name, sum_ in sums.items()}
+
+
 def _damage(directory: Path) -> str | None:
     manifest = directory / MANIFEST
     try:
-        sums: Any = json.loads(manifest.read_text())["sha256"]
-        items = sorted(sums.items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        sums = plain.read_json(plain.read_text(manifest))["sha256"]
+        names = set(sums)
+    except (OSError, ValueError, KeyError, TypeError):
         return f"{str(manifest)!r} is missing or unreadable."
-    for name, expected in items:
-        path = directory / name
-        if not path.is_file():
-            return f"{str(path)!r} is missing."
-        if _sha256(path) != expected:
-            return f"{str(path)!r} has changed since it was written."
+    found = {path.relative_to(directory).as_posix() for path in _files(directory)}
+    # What it names beyond its own files is not even looked at.
+    for name in sorted(names - found):
+        return f"{str(directory / name)!r} is missing."
+    for name in sorted(found - names - {MANIFEST}):
+        return f"{str(directory / name)!r} was not written with it."
+    for name in sorted(names):
+        if sha256(directory / name) != sums[name]:
+            return f"{str(directory / name)!r} has changed since it was written."
     return None
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync(path: Path) -> None:

@@ -1,9 +1,13 @@
 """Evaluation between epochs."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import keras
+
+from keras_rl2x import plain
+from keras_rl2x.envs import env_state
 
 
 class Validation(keras.callbacks.Callback):
@@ -32,6 +36,23 @@ class Validation(keras.callbacks.Callback):
         super().__init__()
         self.env, self.episodes, self.every, self.seed = env, episodes, every, seed
         self._callbacks, self._last = callbacks, {}
+
+    def get_state(self) -> dict[str, Any]:
+        """The last numbers, and the env, which goes on between evaluations."""
+        state = {"last": self._last, "begun": self.seed is None}
+        try:
+            return {**state, "env": tuple(env_state.get_state(self.env))}
+        except plain.NotPlain:
+            return state
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Takes back what `get_state` gave; an env without a copy begins anew."""
+        self._last = state["last"]
+        if state["begun"] and "env" in state:
+            self.env.reset()
+            with contextlib.suppress(plain.NotPlain):
+                env_state.set_state(self.env, plain.Frozen(*state["env"]))
+                self.seed = None
 
     def on_epoch_end(self, epoch, logs=None):
         if (epoch + 1) % self.every == 0 or not self._last:

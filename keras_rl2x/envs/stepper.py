@@ -14,8 +14,13 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from keras_rl2x.envs import spaces
+from keras_rl2x.envs.workers import guarded
 from keras_rl2x.ops.checks import warn
 from keras_rl2x.types import Step
+
+# Fields that change from step to step.
+STATE = ("step_count", "_observation", "_action_mask", "_has_masks")
+STATE += ("_ghost", "_over", "_last_action", "_warn_outside")
 
 
 class Outcome(NamedTuple):
@@ -55,12 +60,15 @@ class EnvStepper:
 
     Attributes:
         num_envs: number of environments.
+        timeout: seconds that `step` and `reset` may take, or `None`.
         step_count: vector calls so far, for error messages.
     """
 
     def __init__(self, env: Any, warn_outside: bool = False):
         self.env = env
         self.is_vector = isinstance(env, gym.vector.VectorEnv)
+        self._has_workers = isinstance(env.unwrapped, gym.vector.AsyncVectorEnv)
+        self.timeout: float | None = None
         self.num_envs = int(env.num_envs) if self.is_vector else 1
         self.observation_space, self.action_space = spaces.single_spaces(env)
         self.mode = _autoreset_mode(env) if self.is_vector else None
@@ -76,6 +84,8 @@ class EnvStepper:
         self._observation: Any = None
         self._action_mask: np.ndarray | None = None
         self._over = np.zeros(self.num_envs, bool)  # ended, and to be reset by us
+        self._last_action: np.ndarray | None = None
+        self._has_masks = True
 
     @property
     def observation(self) -> Any:
@@ -107,6 +117,15 @@ class EnvStepper:
         self._action_mask = self._mask(info)
         self._has_masks = self._action_mask is not None
 
+    def get_state(self) -> dict[str, Any]:
+        """What is known of the episodes in progress, as plain data."""
+        return {name: getattr(self, name) for name in STATE}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Takes back what `get_state` gave; the env must be in its state of then."""
+        for name in STATE:
+            setattr(self, name, state[name])
+
     def _let_ghosts_pass(self) -> None:
         """Lets an env that is about to reset itself do so before a reset by hand.
 
@@ -114,7 +133,7 @@ class EnvStepper:
         step after, which would look like a true one.
         """
         if self._ghost.any():
-            self.env.step(self._last_action.copy())
+            self._call(self.env.step, self._last_action.copy())
 
     def step(self, action: np.ndarray) -> Outcome:
         """Takes one step in every environment.
@@ -127,7 +146,7 @@ class EnvStepper:
         # The env gets a copy: it may modify it, or keep it.
         self._last_action = action
         given = action.copy() if self.is_vector else self._plain(action[0])
-        result = self._unpack_step(self.env.step(given))
+        result = self._unpack_step(self._call(self.env.step, given))
         observation = self._batch(result[0], "step")
         reward, info = self._reward(result[1]), result[4]
         terminated = self._flag(result[2], "terminated")
@@ -180,9 +199,10 @@ class EnvStepper:
             return
         if self.is_vector:
             # gymnasium takes the mask out of the options.
-            result = self.env.reset(options={"reset_mask": self._over.copy()})
+            options = {"reset_mask": self._over.copy()}
+            result = self._call(self.env.reset, options=options)
         else:
-            result = self.env.reset()
+            result = self._call(self.env.reset)
         observation, info = self._unpack_reset(result)
         observation, mask = self._batch(observation, "reset"), self._mask(info)
         if mask is not None and self._action_mask is not None:
@@ -236,9 +256,15 @@ class EnvStepper:
 
     # ------------------------------------------------- what an env may return
 
+    def _call(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """Calls `step` or `reset`, which may be in other processes, or hang."""
+        if self.timeout is None and not self._has_workers:
+            return function(*args, **kwargs)
+        return guarded(self.env, function, *args, timeout=self.timeout, **kwargs)
+
     def _seeded_reset(self, seed: int | None) -> Any:
         try:
-            return self.env.reset(seed=seed)
+            return self._call(self.env.reset, seed=seed)
         except TypeError as error:
             if "keyword argument 'seed'" not in str(error):
                 raise

@@ -1,6 +1,10 @@
 """Returns and lengths of episodes, for the logs."""
 
+from typing import Any
+
 import numpy as np
+
+STATE = ("_return", "_length", "_sums", "_ended")
 
 
 class EpisodeLog:
@@ -35,6 +39,15 @@ class EpisodeLog:
         means = self._sums / self._ended
         self._means["episode_return"] = float(means[0])
         self._means["episode_length"] = float(means[1])
+
+    def get_state(self) -> dict[str, Any]:
+        """Episodes in progress and ended, as plain data."""
+        return {name: getattr(self, name) for name in STATE}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Takes back what `get_state` gave."""
+        for name in STATE:
+            setattr(self, name, state[name])
 
     def logs(self) -> dict[str, float]:
         """Means over this epoch's ended episodes, or else the last ones known.

@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_rl2x import plain
 from keras_rl2x.envs import EnvStepper
+from keras_rl2x.envs import env_state
 from keras_rl2x.envs.stepper import Outcome
 from keras_rl2x.envs.stepper import frame_stack
 from keras_rl2x.experience.episodes import EpisodeLog
@@ -48,6 +50,7 @@ class ReplayGenerator:
             long run.
         steps_per_execution: most env steps that one `draw` is asked for.
         rng: randomness of sampling and of warm-up actions.
+        step_timeout: seconds that a call of the env may take, or `None`.
     """
 
     def __init__(
@@ -60,10 +63,13 @@ class ReplayGenerator:
         updates_per_step: float,
         steps_per_execution: int,
         rng: np.random.Generator,
+        step_timeout: float | None = None,
     ):
         self.agent, self.env, self.memory = agent, env, memory
-        self.configure(batch_size, updates_per_step, steps_per_execution, rng)
         self.stepper = EnvStepper(env, warn_outside=True)
+        self.configure(
+            batch_size, updates_per_step, steps_per_execution, rng, step_timeout
+        )
         self.episodes = EpisodeLog(self.stepper.num_envs, agent.progress.episode_means)
         self.timer = Timer()
         self._taken: list[Outcome] = []
@@ -74,21 +80,66 @@ class ReplayGenerator:
         updates_per_step: float,
         steps_per_execution: int,
         rng: np.random.Generator,
+        step_timeout: float | None = None,
     ) -> None:
         """Takes new settings; the episode in progress goes on."""
         self.batch_size, self.updates_per_step = batch_size, updates_per_step
         self.max_batches = max(1, math.ceil(steps_per_execution * updates_per_step))
-        self.rng = rng
+        self.rng, self.stepper.timeout = rng, step_timeout
 
     def begin(self, seed: int | None = None) -> None:
         """Starts new episodes, and reserves the memory (or says that it cannot)."""
+        self._reset(seed)
+        # The first observation may equal the last one of another episode.
+        self.memory.break_chains()
+        self.agent.exploration.reset(np.ones(self.stepper.num_envs, bool))
+
+    def _reset(self, seed: int | None) -> None:
         if seed is not None:
             self.env.action_space.seed(seed)
         self.stepper.reset(seed)
         self._reserve()
-        # The first observation may equal the last one of another episode.
-        self.memory.break_chains()
-        self.agent.exploration.reset(np.ones(self.stepper.num_envs, bool))
+
+    def get_state(self) -> dict[str, Any]:
+        """The env and its episodes in progress, as plain data.
+
+        Returns:
+            `environment`, `stepper` and `episodes`; or `unavailable`, which says why
+            the env cannot be copied.
+        """
+        try:
+            environment = env_state.get_state(self.env)
+        except plain.NotPlain as reason:
+            return {"unavailable": str(reason)}
+        return {
+            "environment": tuple(environment),
+            "stepper": self.stepper.get_state(),
+            "episodes": self.episodes.get_state(),
+        }
+
+    def resume(self, state: dict[str, Any], seed: int | None) -> str | None:
+        """Goes on with the episodes of `get_state`, or else begins new ones.
+
+        Args:
+            state: from `get_state`.
+            seed: for new episodes, or `None`.
+
+        Returns:
+            Why new ones began, or `None`.
+        """
+        reason = state.get("unavailable")
+        if reason is None:
+            self._reset(None)
+            try:
+                env_state.set_state(self.env, plain.Frozen(*state["environment"]))
+            except plain.NotPlain as difference:
+                reason = str(difference)
+            else:
+                self.stepper.set_state(state["stepper"])
+                self.episodes.set_state(state["episodes"])
+                return None
+        self.begin(seed)
+        return reason
 
     def _reserve(self) -> None:
         stepper, count = self.stepper, self.stepper.num_envs

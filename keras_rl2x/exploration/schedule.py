@@ -58,17 +58,22 @@ class ScheduledValue:
             return float(self.value)
         at = step - self._start
         if not 0 <= at < len(self._block):
-            self._start, at, self._block = step, 0, self._evaluate(step)
-        return float(self._block[at])
+            self._start, self._block = self._evaluate(step)
+        return float(self._block[step - self._start])
 
-    def _evaluate(self, step: int) -> np.ndarray:
-        """Values from a step on; only one for schedules that branch on the step."""
+    def _evaluate(self, step: int) -> tuple[int, np.ndarray]:
+        """First step and values of a block; of one step where schedules branch on it.
+
+        Blocks lie at fixed places: the last bit of a value depends on its place among
+        those that are computed together, and a resumed run is to see the same.
+        """
+        start = step - step % BLOCK
         try:
-            steps = np.arange(step, step + BLOCK, dtype=np.float32)
+            steps = np.arange(start, start + BLOCK, dtype=np.float32)
             values = keras.ops.convert_to_numpy(self.value(steps))
-            return np.broadcast_to(values, BLOCK)
+            return start, np.broadcast_to(values, BLOCK)
         except (ValueError, TypeError):
-            return np.reshape(keras.ops.convert_to_numpy(self.value(step)), 1)
+            return step, np.reshape(keras.ops.convert_to_numpy(self.value(step)), 1)
 
     def serialize(self) -> Any:
         """A number, or the schedule's config."""

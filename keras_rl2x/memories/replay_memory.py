@@ -2,6 +2,7 @@
 
 import math
 import os
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,7 @@ class ReplayMemory:
             frame_stack = check_whole("frame_stack", frame_stack)
         self.frame_stack = frame_stack
         self._frames: dict[str, np.ndarray] = {}
+        self._token = secrets.token_hex(8)  # tells this object's files from others'
         self._rng = np.random.default_rng()
 
     # ------------------------------------------------------------- the interface
@@ -267,16 +269,38 @@ class ReplayMemory:
         if self._frames:
             self._cut(np.arange(self._columns))
 
-    def save(self, directory: str | os.PathLike) -> None:
-        """Writes the memory into a directory of plain arrays (no pickle).
+    def save(
+        self,
+        directory: str | os.PathLike,
+        earlier: str | os.PathLike | None = None,
+    ) -> None:
+        """Writes the memory into a directory of plain arrays (no pickle), with sums.
 
         Args:
             directory: path; created if missing. Only the part in use is written,
                 straight from the memory, without a second copy.
+            earlier: directory of an earlier save of this object. Files of frames that
+                have not changed are linked to those there, which both stay whole if
+                the other is removed: so a large memory is written in pieces.
         """
         if not self._frames:
             raise ValueError("The memory is empty: there is nothing to save.")
-        storage.write_arrays(Path(directory), self._used_arrays(), self._facts())
+        earlier = None if earlier is None else Path(earlier)
+        storage.write_arrays(
+            Path(directory), self._used_arrays(), self._facts(), self._stamp, earlier
+        )
+
+    def _stamp(self, name: str, rows: slice) -> Any:
+        """Number of the newest frame among some rows of each column.
+
+        Frames are written in turn, so it tells which ones are there.
+        """
+        if not name.startswith("frames_"):
+            return None
+        end = self._row - self._row % self._rows + rows.stop - 1  # in this round
+        has_begun = self._row > end - (rows.stop - rows.start)
+        newest = np.where(has_begun, np.minimum(self._row, end), end - self._rows)
+        return [self._token, *newest.tolist()]
 
     @classmethod
     def load(cls, directory: str | os.PathLike) -> "ReplayMemory":
@@ -296,7 +320,7 @@ class ReplayMemory:
         try:
             memory = cls(**facts["config"])
             memory._restore(directory, facts)
-        except (KeyError, TypeError, IndexError, ZeroDivisionError) as error:
+        except (KeyError, TypeError, IndexError, ArithmeticError) as error:
             raise ValueError(
                 f"{str(directory / 'memory.json')!r} is damaged: {error!r}."
             ) from None
@@ -389,12 +413,10 @@ class ReplayMemory:
             for shape, dtype in self._layout().values()
         )
 
-    def _create(self, arrays: dict[str, np.ndarray] | None = None) -> None:
+    def _create(self) -> None:
         for name, (shape, dtype) in self._layout().items():
             # `zeros` takes pages only as they are used.
             array = np.zeros(shape, dtype)
-            if arrays is not None:
-                array[:, : arrays[name].shape[1]] = arrays[name]
             if name.startswith("frames_"):
                 self._frames[name.removeprefix("frames_")] = array
             else:
@@ -642,6 +664,7 @@ class ReplayMemory:
             and (oldest <= count).all()
             and (count - oldest <= self._per_column).all()
             and (row >= -1).all()
+            and type(self._stack) is type(self._axis) is int
             and self._stack >= 1
             and all(d.kind in "biuf" for _, d in [*spec.values(), self._action_spec])
         )
@@ -653,11 +676,11 @@ class ReplayMemory:
         storage.check_fits(
             self._planned_bytes(), f"The memory of {str(directory)!r}", "Free some."
         )
-        used = self._used_shapes(row, count)
-        arrays = {
-            name: storage.read_array(directory, name, *used[name]) for name in used
-        }
-        self._create(arrays)
+        self._create()
+        arrays = self._arrays()
+        for name, (shape, _) in self._used_shapes(row, count).items():
+            place = arrays[name][:, : shape[1]]
+            storage.read_array(directory, name, place, facts["sha256"])
         self._row[:], self._count[:], self._oldest[:] = row, count, oldest
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from keras_rl2x import ReplayMemory
+from keras_rl2x.memories import storage
 from tests.memories.reference import Experience
 from tests.memories.reference import to_step
 
@@ -98,7 +99,64 @@ def test_saving_over_another_memory_replaces_it(tmp_path):
     assert_equal(memory, ReplayMemory.load(tmp_path))
 
 
+# -------------------------------------------------------------------- in pieces
+
+
+@pytest.mark.parametrize("kind", ["vector", "dict", "frames", "masks"])
+def test_unchanged_frames_are_linked_and_every_save_is_whole(
+    kind, tmp_path, monkeypatch
+):
+    """Twenty saves of a ring that goes round several times, in files of few rows."""
+    monkeypatch.setattr(storage, "PART", 64)
+    memory, steps = make(kind, capacity=150, count=2)
+    linked, earlier = 0, None
+    for number, count in enumerate(np.random.default_rng(0).integers(1, 40, size=20)):
+        for step in steps(count):
+            memory.add(step)
+        directory = tmp_path / str(number)
+        memory.save(directory, earlier)
+        files = [file.stat() for file in directory.glob("frames_*")]
+        linked += sum(file.st_nlink > 1 for file in files)
+        assert_equal(memory, ReplayMemory.load(directory))
+        if number == 10:
+            # Another object with the same history is another memory.
+            memory = ReplayMemory.load(directory)
+            memory.save(tmp_path / "other", directory)
+            others = (tmp_path / "other").glob("*.npy")
+            assert {file.stat().st_nlink for file in others} == {1}
+        earlier = directory
+    assert linked > 50
+
+
+def test_a_part_of_many_is_found_damaged(tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "PART", 64)
+    memory, _ = make("vector", capacity=100, count=50)
+    memory.save(tmp_path)
+    path = tmp_path / "frames_observation-000003.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"observation-000003.npy' is .*has changed"):
+        ReplayMemory.load(tmp_path)
+
+
 # ------------------------------------------------------------------- damaged files
+
+
+def test_a_flip_of_any_byte_is_found(tmp_path):
+    """Also in the numbers of an array and in those of `memory.json`."""
+    make("vector", capacity=5, count=3)[0].save(tmp_path)
+    rng = np.random.default_rng(0)
+    for path in sorted(tmp_path.iterdir()):
+        content = path.read_bytes()
+        for position in rng.integers(len(content), size=12):
+            flipped = bytearray(content)
+            flipped[position] ^= 1 << rng.integers(8)
+            path.write_bytes(flipped)
+            with pytest.raises(ValueError, match=path.name):
+                ReplayMemory.load(tmp_path)
+        path.write_bytes(content)
+    ReplayMemory.load(tmp_path)
 
 
 def cut(path):
@@ -183,14 +241,23 @@ def test_damaged_facts_are_named(text, tmp_path):
         {"action_spec": [[], "O"]},
         {"config": {"capacity": 0, "frame_stack": None}},
         {"config": {"capacity": 23, "unknown": 1}},
+        {"config": {"capacity": 10**15, "frame_stack": None}},
+        {"columns": 10**30},
+        {"row": [10**30, 0]},
+        {"axis": "1"},
+        {"sha256": {}},
     ],
 )
 def test_facts_that_contradict_the_arrays_are_refused(change, tmp_path):
     make("vector")[0].save(tmp_path)
     path = tmp_path / "memory.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(ValueError, match=r"memory|capacity"):
+    facts = {**json.loads(path.read_text()), **change}
+    # By somebody who knows how the sum is made.
+    path.write_text(json.dumps({**facts, "sum": storage._sum_of(facts)}))
+    refused = (ValueError, MemoryError)
+    with pytest.raises(refused, match=r"memory|capacity") as caught:
         ReplayMemory.load(tmp_path)
+    assert "since it was written" not in str(caught.value)
 
 
 @pytest.mark.parametrize("where", ["nothing-here", "file"])
