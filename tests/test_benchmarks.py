@@ -92,3 +92,20 @@ def test_five_runs_that_are_killed_end_as_the_one_that_is_not(tmp_path):
     )
     assert "| 5 of 5 resumed bit for bit | yes |" in result.stdout, result.stderr
     assert result.returncode == 0
+
+
+def test_the_overhead_of_health_compares_runs_of_the_same_length(monkeypatch):
+    overhead = runpy.run_path(str(BENCHMARKS / "health_overhead.py"))
+    taken, order = {"Begin": [2.0, 1.0, 0.0], "Stopwatch": [3.0, 1.1, 0.3]}, []
+
+    def seconds(agent, env, kind, steps):
+        order.append(kind.__name__)
+        return np.array(taken[kind.__name__]), 0.5
+
+    compare = overhead["compare"]
+    monkeypatch.setitem(compare.__globals__, "seconds", seconds)
+    monkeypatch.setattr("keras_rl2x.DQN.fit", lambda *args, **kwargs: None)
+    overheads, firsts = compare("dqn-cartpole", 2, 100)
+    assert order == ["Begin", "Stopwatch", "Stopwatch", "Begin"]
+    np.testing.assert_allclose(overheads, [[50.0, 10.0, 10.0]] * 2)
+    assert firsts == [0.5, 0.5]

@@ -22,10 +22,13 @@ from keras_rl2x.layers import DuelingHead
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 AGENTS = ROOT / "keras_rl2x" / "agents"
+DIAGNOSTICS = ROOT / "keras_rl2x" / "diagnostics"
 PAGES = [
     README,
     AGENTS / "COMING_FROM_KERAS_RL.md",
     AGENTS / "PORTING_FROM_PYTORCH.md",
+    DIAGNOSTICS / "README.md",
+    DIAGNOSTICS / "README.zh.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
 ]
@@ -89,8 +92,9 @@ def test_readme_snippets_run_and_leave_what_they_promise(run):
         assert Path(written).is_file(), written
     assert list(Path("run").glob("checkpoint-*"))
     assert (Path("policy") / "saved_model.pb").is_file()
-    # 100 steps were demonstrated, the warm-up added 200, and the last `fit` 100.
-    assert len(names["memory"]) == 400
+    # 100 steps were demonstrated, the warm-up added 200, and the last two `fit`s 200.
+    assert len(names["memory"]) == 500
+    assert names["health"].problem is None
     assert names["batch"].observation.shape == (1, 64, 4)
     norms = re.findall(r"^ +([\d.]+)  (\S+)$", out, re.M)
     assert len(norms) == len(names["agent"].network.trainable_variables)
@@ -120,6 +124,35 @@ def test_keras_rl_page_snippets_run(run):
     for weight in loaded.weights:
         assert not np.any(weight.numpy()), "the old weights were not taken over"
     assert names["ddpg"].actor_optimizer.clipnorm == 1.0
+
+
+def test_troubleshooting_page_snippets_run(run):
+    """The Chinese page has the same ones, see below."""
+    names, out = run(DIAGNOSTICS / "README.md")
+    assert names["health"].problem is None
+    assert Path("health.png").is_file()
+    assert "Findings: none" in out
+    assert {row.cause for row in names["report"]} == {"numpy"}
+    assert names["findings"][0].code == "clipping_too_low"
+
+
+def test_troubleshooting_pages_name_every_finding_and_no_other():
+    source = "\n".join(path.read_text() for path in DIAGNOSTICS.rglob("*.py"))
+    codes = re.findall(r'(?:error|warning|kind)\(\s*"(\w+)"', source)
+    causes = {"rebuilt", "constant", "unread", "numpy", "cut", "optimizer"}
+    pages = [(DIAGNOSTICS / name).read_text() for name in ("README.md", "README.zh.md")]
+    for page in pages:
+        cells = re.findall(r"^\| (`\w+`(?:(?:, |、)`\w+`)*) \|", page, re.M)
+        named = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+        prose = set(
+            re.findall(r"`(gradient_missing|layouts_mixed|refused|\w+_warns)`", page)
+        )
+        assert (named | prose) - causes == set(codes)
+    english, chinese = (
+        [re.sub(r" *#.*", "", code) for _, code in snippets(DIAGNOSTICS / name)]
+        for name in ("README.md", "README.zh.md")
+    )
+    assert english == chinese
 
 
 def test_every_link_leads_to_a_file():
@@ -153,7 +186,9 @@ def test_the_table_of_classes_names_what_exists_where_it_is():
     assert public - names <= {"exploration.Exploration"}
 
 
-@pytest.mark.parametrize("page", PAGES[:3], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", PAGES[:5], ids=lambda page: page.parent.name + page.name
+)
 def test_pages_name_only_what_exists(page):
     text = page.read_text()
     ours = re.findall(rf"(?<!keras\.)\b(?:keras_rl2x|{'|'.join(MODULES)})\.(\w+)", text)

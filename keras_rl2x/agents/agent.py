@@ -19,6 +19,8 @@ from keras_rl2x.agents.session import Session
 from keras_rl2x.callbacks import TargetUpdate
 from keras_rl2x.callbacks.fit_callbacks import FitCallbacks
 from keras_rl2x.callbacks.validation import Validation
+from keras_rl2x.diagnostics.preflight import Preflight
+from keras_rl2x.diagnostics.preflight import preflight
 from keras_rl2x.envs import spaces
 from keras_rl2x.experience import run_episodes
 from keras_rl2x.experience.evaluation import MAX_STEPS
@@ -460,9 +462,7 @@ class Agent(Learner):
                 self, env, episodes, epsilon=epsilon, seed=seed, max_steps=max_steps,
                 on_episode=on_episode,
             )  # fmt: skip
-        session = self._run.session
-        if session is not None and session.generator.env is env:
-            self._run.session = None  # its episode was broken off
+        self._leave_episode(env)
         numbers = {
             "episode_return": float(returns.mean()),
             "episode_length": float(lengths.mean()),
@@ -473,6 +473,41 @@ class Agent(Learner):
             numbers["episode_returns"] = returns.tolist()
             numbers["episode_lengths"] = lengths.tolist()
         return numbers
+
+    def diagnose(self, env: Any, steps: int = 300) -> Preflight:
+        """Looks for faults before training: a few random steps, one dry gradient step.
+
+        Checks the environment's contract, the networks, the settings and the
+        gradients, and estimates memory and speed. The agent stays as it is: weights,
+        memory, random streams and counters. The env is reset and stepped.
+
+        Args:
+            env: environment, single or vector.
+            steps: int, how many to take.
+
+        Returns:
+            A report that prints as a table and has `findings`, each with `code`,
+            `severity`, `where`, `evidence` and `remedy`; the root cause comes first.
+
+        Raises:
+            ValueError: before `compile`.
+
+        Example:
+        ```python
+        agent.compile()
+        print(agent.diagnose(env))
+        ```
+        """
+        self._check_fit(env, None)
+        report = preflight(self, env, check_whole("steps", steps))
+        self._leave_episode(env)
+        return report
+
+    def _leave_episode(self, env: Any) -> None:
+        """Lets the next `fit` begin an episode, if its env was used elsewhere."""
+        session = self._run.session
+        if session is not None and session.generator.env is env:
+            self._run.session = None
 
     @property
     def seconds(self) -> dict[str, float]:
