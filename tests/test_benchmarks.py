@@ -1,5 +1,6 @@
 """The benchmark scripts measure what they say; their figures are not tested."""
 
+import functools
 import json
 import os
 import runpy
@@ -67,16 +68,16 @@ def test_the_libraries_take_turns_and_medians_are_compared(throughput, monkeypat
 
 def test_the_floor_counts_the_products_of_an_update():
     floor = runpy.run_path(str(BENCHMARKS / "floor.py"))
-    network = floor["mlp"](4, 2)
-    data, products = floor["q_learning"](network, (4,), 8, double=True)
-    values = products(data[0])
+    make = functools.partial(floor["mlp"], 4, 2)
+    data, products = floor["q_learning"](make, (4,), 8, double=True)
+    values = products(*data[:, 0])
     # Three forward passes and a gradient for each of the three kernels.
     shapes = [tuple(value.shape) for value in values]
     assert shapes == [(8, 2)] * 3 + [(4, 256), (256, 256), (256, 2)]
     _, products = floor["ddpg"](8)
-    values = products(np.zeros((8, 3), np.float32))
+    values = products(*np.zeros((2, 8, 3), np.float32))
     assert all(value is not None for value in values)
-    assert len(values) == 6
+    assert len(values) == 1 + 3 + 3  # the target, and both networks' kernels
 
 
 def test_five_runs_that_are_killed_end_as_the_one_that_is_not(tmp_path):

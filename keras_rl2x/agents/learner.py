@@ -120,7 +120,7 @@ class Learner(keras.Model):
                 anything has changed.
         """
         name, optimizer = self._optimizer_of(network)
-        self._run.engine.losses.append(loss)
+        self._engine().losses.append(loss)
         if self._run.dry_losses is not None:
             self._run.dry_losses[name] = loss
             return

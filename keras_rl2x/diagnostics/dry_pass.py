@@ -99,14 +99,14 @@ class DryPass:
 
         def body(i: Any) -> Any:
             self.agent.train_step(batch)
-            return i + 1
+            return (i + 1,)
 
         def loop() -> Any:
             variables = self._variables()
             before = [tf.identity(variable) for variable in variables]
             stand_ins = self._stand_ins() | {"apply_gradients": apply_gradients}
             with replaced(self.agent, **stand_ins):
-                done = tf.while_loop(lambda i: i < count, body, [tf.constant(0)])
+                done = tf.while_loop(lambda i: i < count, body, (tf.constant(0),))
             for variable, value in zip(variables, before, strict=True):
                 variable.assign(value)
             return done

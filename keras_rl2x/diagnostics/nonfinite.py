@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_rl2x.networks.checks import is_graph
 from keras_rl2x.types import Transition
 
 LARGE = 1e6  # beyond it, a number of a minibatch is suspicious
@@ -63,9 +64,9 @@ def _places(batch: Transition, networks: dict[str, keras.Model]) -> Iterator[str
 
 def _first_layer(network: keras.Model, batch: Transition) -> str | None:
     """Name of the first layer with an output that is not finite, where it shows."""
-    layers = [layer for layer in network.layers if hasattr(layer, "output")]
-    if not getattr(network, "inputs", None) or not layers:
+    if not is_graph(network):
         return None
+    layers = [layer for layer in network.layers if hasattr(layer, "output")]
     probe = keras.Model(network.inputs, [layer.output for layer in layers])
     for observation in (batch.observation, batch.next_observation):
         inputs = keras.tree.flatten(observation)

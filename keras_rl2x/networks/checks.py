@@ -147,9 +147,21 @@ def _last_operation(network: Any) -> Any:
     """The layer (or Keras operation) that makes a network's output."""
     if isinstance(network, keras.Sequential):
         return _last_operation(network.layers[-1]) if network.layers else None
-    if isinstance(network, keras.Model) and getattr(network, "outputs", None):
+    if is_graph(network):
         return _last_operation(network.outputs[0]._keras_history.operation)
     return network
+
+
+def is_graph(network: Any) -> bool:
+    """Whether a model is a graph of layers, with known inputs and outputs.
+
+    A subclassed one may use these names for what it likes.
+    """
+    ends = [getattr(network, name, None) for name in ("inputs", "outputs")]
+    return isinstance(network, keras.Model) and all(
+        isinstance(end, list) and end and hasattr(end[0], "_keras_history")
+        for end in ends
+    )
 
 
 def _activation(layer: Any) -> str | None:

@@ -43,10 +43,12 @@ class Own(gym.Env):
         return np.array(self.hidden, np.float32), 0.0, False, False, {}
 
     def get_state(self):
-        return {"hidden": tuple(self.hidden)}
+        actions = self.action_space.np_random
+        return {"hidden": tuple(self.hidden), "actions": actions}
 
     def set_state(self, state):
         self.hidden = list(state["hidden"])
+        self.action_space._np_random = state["actions"]
 
 
 class Player:
