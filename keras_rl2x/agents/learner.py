@@ -135,7 +135,7 @@ class Learner(keras.Model):
                 {f"{name}/{v.path}": g / scale for v, g in pairs}
             )
             return
-        optimizer.apply(gradients, variables)
+        self._engine().apply(optimizer, gradients, variables)
 
     def update_targets(self) -> None:
         """Lets the target networks follow, by the rule of `TargetUpdate`."""
@@ -399,14 +399,16 @@ class Learner(keras.Model):
     def make_engine(self) -> Engine:
         networks = [getattr(self, name) for name in self.trained]
         run, eagerly = self._run, self.run_eagerly
-        auto = run.compile_arguments.get("jit_compile", "auto")
+        wanted = run.compile_arguments.get("jit_compile", "auto")
+        jit_compile = not eagerly and resolve_jit_compile(wanted, networks)
         run.engine = Engine(
             self.policy,
             self.train_step,
             self.get_metrics_result,
             self._learned_variables,
-            jit_compile=not eagerly and resolve_jit_compile(auto, networks),
+            jit_compile=jit_compile,
             run_eagerly=eagerly,
+            fuse_updates=wanted == "auto" and not eagerly and not jit_compile,
         )
         if run.has_metrics:
             # Metrics make their variables on first use, which a loop may not.

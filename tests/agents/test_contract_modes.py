@@ -1,9 +1,12 @@
 """Eager, graph and XLA learn the same, for every agent."""
 
+import gymnasium as gym
 import keras
 import numpy as np
 import pytest
 
+from keras_rl2x import DQN
+from keras_rl2x.types import Transition
 from tests.agents.contract import values
 
 MODES = {
@@ -75,3 +78,36 @@ def test_numbers_and_breakpoints_are_plain_python_when_run_eagerly(case):
     agent.fit(case.env(), steps_per_epoch=3, batch_size=8, seed=1, verbose=0)
     assert np.isfinite(seen[-3:]).all()
     assert len(set(seen)) > 1
+
+
+def test_an_optimizer_compiled_by_itself_gives_the_same_numbers():
+    def trained(**kwargs):
+        network = keras.Sequential(
+            [
+                keras.Input((6, 6, 1)),
+                keras.layers.Conv2D(4, 3, kernel_initializer=keras.initializers.Ones()),
+                keras.layers.Flatten(),
+                keras.layers.Dense(2, kernel_initializer=keras.initializers.Ones()),
+            ]
+        )
+        agent = DQN(network)
+        agent.bind(gym.spaces.Box(-1, 1, (6, 6, 1)), gym.spaces.Discrete(2))
+        agent.compile(keras.optimizers.Adam(1e-2, clipnorm=1.0), **kwargs)
+        rng = np.random.default_rng(0)
+        for _ in range(3):
+            agent.train_on_batch(
+                Transition(
+                    observation=rng.normal(size=(8, 6, 6, 1)).astype(np.float32),
+                    action=rng.integers(2, size=8),
+                    reward=rng.normal(size=8).astype(np.float32),
+                    discount=np.full(8, 0.9, np.float32),
+                    next_observation=rng.normal(size=(8, 6, 6, 1)).astype(np.float32),
+                )
+            )
+        return agent
+
+    fused, plain = trained(), trained(jit_compile=False)
+    assert fused._engine()._fuse_updates
+    assert not plain._engine()._fuse_updates
+    for one, other in zip(fused.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
