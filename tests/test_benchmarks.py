@@ -33,19 +33,26 @@ def test_throughput_prints_objects_with_rates_and_shares(monkeypatch, capsys):
     }  # fmt: skip
     assert sum(row["shares"].values()) == pytest.approx(1.0)
     assert all(0.0 < share < 1.0 for share in row["shares"].values())
+    assert row["first_update_s"] > 0
 
 
 def test_the_table_compares_with_the_faster_number_of_threads(throughput):
     shares = dict.fromkeys(throughput["SHARES"], 0.2)
     rates = {"keras_rl2x": 900.0, "sb3, 1 thread": 300.0, "sb3, 2 threads": 200.0}
     rows = [
-        {"workload": "w", "library": name, "env_steps_per_s": rate, "shares": shares}
+        {
+            "workload": "w",
+            "library": name,
+            "env_steps_per_s": rate,
+            "shares": shares,
+            "first_update_s": 1.23,
+        }
         for name, rate in rates.items()
     ]
     last = throughput["table"](rows).splitlines()[-1]
     cells = [cell.strip() for cell in last.strip("|").split("|")]
     assert cells[:6] == ["w", "900", "300", "3.00", "–", "–"]
-    assert cells[6:] == ["20 %"] * 5
+    assert cells[6:] == ["20 %"] * 5 + ["1.2 s"]
 
 
 def test_the_libraries_take_turns_and_medians_are_compared(throughput, monkeypatch):
@@ -53,7 +60,8 @@ def test_the_libraries_take_turns_and_medians_are_compared(throughput, monkeypat
 
     def run(command):
         order.append("peer" if "peers.py" in command[1] else "own")
-        return {"env_steps_per_s": next(rates), "shares": dict.fromkeys(SHARES, 0.2)}
+        shares = dict.fromkeys(SHARES, 0.2)
+        return {"env_steps_per_s": next(rates), "shares": shares, "first_update_s": 1.0}
 
     SHARES = throughput["SHARES"]
     compare = throughput["compare"]

@@ -69,7 +69,10 @@ def measure(workload: str, steps: int) -> dict:
     """One measurement in this process."""
     agent, env, batch_size, callbacks = make(workload)
     settings = {"batch_size": batch_size, "callbacks": callbacks, "verbose": 0}
+    first = first_update()
+    settings["callbacks"] = [*callbacks, first]
     agent.fit(env, steps_per_epoch=600, seed=0, **settings)  # warm-up, compilation
+    settings["callbacks"] = callbacks
     start = time.perf_counter()
     agent.fit(env, steps_per_epoch=steps, **settings)
     seconds = time.perf_counter() - start
@@ -80,7 +83,26 @@ def measure(workload: str, steps: int) -> dict:
         "workload": workload,
         "env_steps_per_s": steps / seconds,
         "shares": shares,
+        "first_update_s": first.seconds,
     }
+
+
+def first_update():
+    """A callback that times the first execution, in which everything is compiled."""
+    import keras
+
+    class FirstUpdate(keras.callbacks.Callback):
+        seconds = None
+
+        def on_train_batch_begin(self, batch, logs=None):
+            if self.seconds is None:
+                self._start = time.perf_counter()
+
+        def on_train_batch_end(self, batch, logs=None):
+            if self.seconds is None:
+                self.seconds = time.perf_counter() - self._start
+
+    return FirstUpdate()
 
 
 def run(command: list[str]) -> dict:
@@ -115,6 +137,7 @@ def compare(workload: str, steps: int, repeats: int, peer: str | None) -> list[d
                 share: median(one["shares"][share] for one in several)
                 for share in SHARES
             }
+            row["first_update_s"] = median(one["first_update_s"] for one in several)
         rows.append(row)
     return rows
 
@@ -122,12 +145,13 @@ def compare(workload: str, steps: int, repeats: int, peer: str | None) -> list[d
 def table(rows: list[dict]) -> str:
     """Rates, ratios and shares as Markdown."""
     lines = [
-        f"{date.today()}, {_processor()}, {os.cpu_count()} CPUs; medians.",
+        f"{date.today()}, {_processor()}, {os.cpu_count()} CPUs; medians. `first` is "
+        "the time of the first execution, compilation included.",
         "",
         "| workload | keras_rl2x | SB3 | ratio | SBX | ratio | "
-        + " | ".join(SHARES)
+        + " | ".join((*SHARES, "first"))
         + " |",
-        "|" + " --- |" * (6 + len(SHARES)),
+        "|" + " --- |" * (7 + len(SHARES)),
     ]
     for workload in dict.fromkeys(row["workload"] for row in rows):
         mine = {r["library"]: r for r in rows if r["workload"] == workload}
@@ -144,6 +168,7 @@ def table(rows: list[dict]) -> str:
             )
         shares = mine["keras_rl2x"]["shares"]
         cells += [f"{100 * shares[name]:.0f} %" for name in SHARES]
+        cells.append(f"{mine['keras_rl2x']['first_update_s']:.1f} s")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
