@@ -17,16 +17,14 @@ import tensorflow as tf
 
 from keras_rl2x import plain
 from keras_rl2x.agents import arguments
+from keras_rl2x.agents import guards
 from keras_rl2x.agents import resume
 from keras_rl2x.agents.engine import Engine
 from keras_rl2x.agents.engine import resolve_jit_compile
-from keras_rl2x.agents.engine import take_batch
 from keras_rl2x.agents.state import Progress
 from keras_rl2x.agents.state import RandomStreams
 from keras_rl2x.agents.state import Run
 from keras_rl2x.callbacks import TargetUpdate
-from keras_rl2x.diagnostics import explain_gradients
-from keras_rl2x.diagnostics.nonfinite import explain_nonfinite
 from keras_rl2x.envs import spaces
 from keras_rl2x.envs.actions import ActionUnits
 from keras_rl2x.networks import checks
@@ -284,7 +282,9 @@ class Learner(keras.Model):
             if gradient is None
         ]
         if missing:
-            raise MissingGradients(name, missing, everywhere=missing == variables)
+            raise guards.MissingGradients(
+                name, missing, everywhere=missing == variables
+            )
 
     # ------------------------------------------------------------------ compiling
 
@@ -442,43 +442,9 @@ class Learner(keras.Model):
         before = engine.snapshot(self._state_variables)
         logs, td_errors, finite = engine.learn(*stack, n)
         if not finite:
-            self._stop_before_nonfinite(stack, n, before)
+            guards.stop_before_nonfinite(self, stack, n, before)
         self._run.progress.gradient_steps += n
         return logs, td_errors
-
-    def _stop_before_nonfinite(self, stack: Any, n: int, before: list) -> None:
-        """Goes back to the last good step of a stack, and raises what is wrong after.
-
-        The loop is deterministic, so it is run again from `before` as far as all is
-        well: looking for that place costs nothing while nothing is wrong.
-        """
-        good, bad = 0, n
-        while bad - good > 1:
-            middle = (good + bad) // 2
-            self._put_back_values(before)
-            finite = self._engine().learn(*stack, middle)[2]
-            good, bad = (middle, bad) if finite else (good, middle)
-        self._put_back_values(before)
-        self._engine().learn(*stack, good)
-        self._run.progress.gradient_steps += good
-        batch = take_batch(stack[0], good)
-        with self._dry_run() as gradients:
-            self._engine().run_one(*stack, good)
-            losses = self._engine().losses
-        networks = {
-            name: getattr(self, name)
-            for name in (*self.trained, *self.targets.values())
-        }
-        found = explain_nonfinite(batch, networks, losses, gradients)
-        raise FloatingPointError(
-            f"Training stopped before gradient step {self.gradient_steps + 1:,} (env "
-            f"step {int(stack[1][good]):,}): {found} All weights are those from before "
-            "that step."
-        )
-
-    def _put_back_values(self, before: list) -> None:
-        for variable, value in zip(self._state_variables(), before, strict=True):
-            variable.assign(value)
 
     def _learned_variables(self) -> list:
         networks = [getattr(self, name) for name in self.trained]
@@ -499,36 +465,10 @@ class Learner(keras.Model):
             try:
                 with self._dry_run():
                     engine.run_one(batches, np.zeros(1), np.zeros(1), 0)
-            except MissingGradients as error:
-                raise ValueError(self._why_missing(error, batches)) from None
+            except guards.MissingGradients as error:
+                text = guards.explain_missing(self, error, batches)
+                raise ValueError(text) from None
             engine.rehearsed = True
-
-    def _why_missing(self, error: "MissingGradients", batches: Transition) -> str:
-        """The error with what `explain_gradients` finds out about it."""
-
-        def loss_fn() -> Any:
-            self._run.dry_losses = {}
-            try:
-                self._engine().run_one(batches, np.zeros(1), np.zeros(1), 0)
-                return self._run.dry_losses[error.network]
-            finally:
-                self._run.dry_losses = None
-
-        # The first error is the one to be seen, whatever the search for reasons meets.
-        with contextlib.suppress(Exception), self._dry_run():
-            network = getattr(self, error.network)
-            report = explain_gradients(loss_fn, network.trainable_variables)
-            rows = [row for row in report if row.name in error.paths]
-            if all(row.reached for row in rows):
-                return (
-                    f"{error} The loss depends on them, but was computed outside the "
-                    "`GradientTape`: move the forward pass into its `with` block."
-                )
-            is_sure = all(row.cause in ("cut", "numpy") for row in rows)
-            reasons = dict.fromkeys(row.reason for row in rows)
-            text = "\n".join(["Why:" if is_sure else error.suspicion, *reasons])
-            return f"{error} {text.replace('`loss_fn`', '`train_step`')}"
-        return f"{error} {error.suspicion}"
 
     @contextlib.contextmanager
     def _dry_run(self) -> Iterator[dict[str, Any]]:
@@ -842,29 +782,6 @@ class Learner(keras.Model):
             )
         if compiled and not self.compiled:
             raise ValueError(f"Call `compile()` before `{method}`.")
-
-
-class MissingGradients(ValueError):
-    """Variables of a network that the loss does not reach.
-
-    Args:
-        network: attribute of the network.
-        variables: those that got none.
-        everywhere: whether these are all of its variables.
-    """
-
-    suspicion = (
-        "The loss does not depend on them in a differentiable way. Look for a forward "
-        "pass outside the `GradientTape`, for NumPy, `argmax` or a cast to integers on "
-        "the way, for a critic whose output does not depend on the action, or for a "
-        "layer that is never called (freeze it: `layer.trainable = False`)."
-    )
-
-    def __init__(self, network: str, variables: list, everywhere: bool):
-        self.network, self.paths = network, [variable.path for variable in variables]
-        extent = "any variable" if everywhere else "these variables"
-        names = ", ".join(self.paths)
-        super().__init__(f"No gradient reaches {extent} of `{network}`: {names}.")
 
 
 def _is_function(value: Any) -> bool:
