@@ -47,7 +47,7 @@ def explain_missing(agent: Any, error: MissingGradients, batches: Transition) ->
     def loss_fn() -> Any:
         agent._run.dry_losses = {}
         try:
-            agent._engine().run_one(batches, np.zeros(1), np.zeros(1), 0)
+            agent.engine.run_one(batches, np.zeros(1), np.zeros(1), 0)
             return agent._run.dry_losses[error.network]
         finally:
             agent._run.dry_losses = None
@@ -84,7 +84,7 @@ def stop_before_nonfinite(agent: Any, stack: Any, n: int, before: list) -> NoRet
     Raises:
         FloatingPointError: always.
     """
-    engine = agent._engine()
+    engine = agent.engine
     good, bad = 0, n
     while bad - good > 1:
         middle = (good + bad) // 2

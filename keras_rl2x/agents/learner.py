@@ -118,7 +118,7 @@ class Learner(keras.Model):
                 anything has changed.
         """
         name, optimizer = self._optimizer_of(network)
-        self._engine().losses.append(loss)
+        self.engine.losses.append(loss)
         if self._run.dry_losses is not None:
             self._run.dry_losses[name] = loss
             return
@@ -133,7 +133,7 @@ class Learner(keras.Model):
                 {f"{name}/{v.path}": g / scale for v, g in pairs}
             )
             return
-        self._engine().apply(optimizer, gradients, variables)
+        self.engine.apply(optimizer, gradients, variables)
 
     def update_targets(self) -> None:
         """Lets the target networks follow, by the rule of `TargetUpdate`."""
@@ -417,7 +417,9 @@ class Learner(keras.Model):
             self.reset_metrics()
         return run.engine
 
-    def _engine(self) -> Engine:
+    @property
+    def engine(self) -> Engine:
+        """The compiled functions; made when they are first needed."""
         if self._run.engine is None:
             self.make_engine()
         return self._run.engine
@@ -438,7 +440,7 @@ class Learner(keras.Model):
                 are those from before that step then.
         """
         self._rehearse(stack[0])
-        engine = self._engine()
+        engine = self.engine
         before = engine.snapshot(self._state_variables)
         logs, td_errors, finite = engine.learn(*stack, n)
         if not finite:
@@ -460,7 +462,7 @@ class Learner(keras.Model):
         Mistakes in a `train_step` show as plain Python, before anything has changed;
         and the metrics' variables are made, which would cost a second compilation.
         """
-        engine = self._engine()
+        engine = self.engine
         if not engine.rehearsed:
             try:
                 with self._dry_run():
@@ -507,11 +509,11 @@ class Learner(keras.Model):
         Returns:
             `[B, A]` array: Q-values, or actions in `[-1, 1]`.
         """
-        return self._engine().act(observation)
+        return self.engine.act(observation)
 
     def weights_held(self) -> contextlib.AbstractContextManager[None]:
         """While it lasts, `infer` may read the weights once: they do not change."""
-        return self._engine().weights_held()
+        return self.engine.weights_held()
 
     # -------------------------------------------------- by hand, and for a look
 
@@ -545,7 +547,7 @@ class Learner(keras.Model):
         self._check_bound("gradient_norms", compiled=True)
         stack = self._as_stack(batch)
         with self._dry_run() as gradients:
-            self._engine().run_one(stack, np.zeros(1), np.zeros(1), 0)
+            self.engine.run_one(stack, np.zeros(1), np.zeros(1), 0)
         return {path: float(tf.norm(value)) for path, value in gradients.items()}
 
     def _as_stack(self, batch: Transition) -> Transition:

@@ -112,9 +112,10 @@ class DryPass:
             return done
 
         batch = _tensors(batch)
-        function = (
-            loop if self.agent.run_eagerly else tf.function(loop, autograph=False)
-        )
+        function = loop
+        if not self.agent.run_eagerly:
+            jit_compile = self.agent.engine.jit_compile
+            function = tf.function(loop, jit_compile=jit_compile, autograph=False)
         function()  # compiles
         start = time.perf_counter()
         keras.tree.map_structure(np.asarray, function())

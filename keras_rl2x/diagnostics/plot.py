@@ -170,6 +170,7 @@ def _actions(axis: Any, history: History) -> None:
         return
     if history.setup.actions == "discrete":
         axis.bar(range(len(acting.histogram)), acting.histogram)
+        axis.xaxis.get_major_locator().set_params(integer=True)
         axis.set_xlabel("action")
     else:
         edges = np.linspace(-1.0, 1.0, len(acting.histogram) + 1)

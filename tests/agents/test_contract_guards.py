@@ -114,7 +114,7 @@ def test_a_layer_whose_output_is_no_number_is_named():
 def test_a_snapshot_does_not_change_with_the_variables(case):
     agent = case.compiled(jit_compile=True)
     agent.train_on_batch(stack_of(case))
-    kept = agent._engine().snapshot(agent._state_variables)
+    kept = agent.engine.snapshot(agent._state_variables)
     copies = [value.numpy().copy() for value in kept]
     agent.train_on_batch(stack_of(case))
     assert same(copies, [value.numpy() for value in kept])

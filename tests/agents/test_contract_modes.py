@@ -107,7 +107,7 @@ def test_an_optimizer_compiled_by_itself_gives_the_same_numbers():
         return agent
 
     fused, plain = trained(), trained(jit_compile=False)
-    assert fused._engine()._fuse_updates
-    assert not plain._engine()._fuse_updates
+    assert fused.engine._fuse_updates
+    assert not plain.engine._fuse_updates
     for one, other in zip(fused.get_weights(), plain.get_weights(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
