@@ -43,6 +43,7 @@ class Engine:
         train_step: `batch -> logs`, learns from one minibatch.
         results: `() -> {name: tensor}`, the metrics so far.
         learned: `() -> list`, the variables that learn, to be looked after.
+        state: `() -> list`, all variables that a gradient step may change.
         jit_compile: use XLA.
         run_eagerly: compile nothing.
         fuse_updates: use XLA for the optimizers' steps, also where the rest does not.
@@ -61,12 +62,14 @@ class Engine:
         train_step: Callable,
         results: Callable,
         learned: Callable,
+        state: Callable,
         jit_compile: bool,
         run_eagerly: bool,
         fuse_updates: bool = False,
     ):
         self._policy, self._train_step, self._results = policy, train_step, results
-        self._learned, self._fuse_updates = learned, fuse_updates
+        self._learned, self._state = learned, state
+        self._fuse_updates = fuse_updates
         self.jit_compile, self.run_eagerly = jit_compile, run_eagerly
         self.clock: tuple[Any, Any] = (0, 0)
         self.td_error: Any = None
@@ -76,7 +79,6 @@ class Engine:
         self._acting: dict[tuple, Callable] = {}
         self._light: dict[tuple, NumpyForward | None] = {}
         self._weights_held = False
-        self._read: Callable | None = None
         # A partial, since TensorFlow counts traces by code object: several agents
         # would look like one that is traced again and again. And no AutoGraph, which
         # needs source files and is not needed for explicit loops.
@@ -155,24 +157,13 @@ class Engine:
         """Runs `train_step` on the first `n` minibatches of a stack.
 
         Returns:
-            `(logs, td_errors, finite)`: tensors by name, `[K, B]` or `None`, and a bool
-            tensor: whether losses and weights are numbers. The loop ends with the
-            first loss that is none.
+            `(logs, td_errors, finite, before)`: tensors by name; `[K, B]` or `None`; a
+            bool tensor, whether losses and weights are numbers (the loop ends with the
+            first loss that is none); and what the variables were before.
         """
         if self.run_eagerly:
             return self._eager_loop(batches, step, previous, n)
         return self._compiled(batches, step, previous, tf.constant(n))
-
-    def snapshot(self, variables: Callable[[], list]) -> list:
-        """Values of variables, as they are now.
-
-        Read in one call. No number is copied until the variable gets a new one.
-        """
-        if self._read is None:
-            self._read = tf.function(
-                functools.partial(_read, variables()), autograph=False
-            )
-        return self._read()
 
     def _loop(self, batches: Transition, step: Any, previous: Any, n: Any) -> tuple:
         """One compilation for full, partial and fractional executions.
@@ -181,6 +172,7 @@ class Engine:
         every other size, and a loop over a Python number be unrolled.
         """
         self.traces += 1
+        before = self._values()
         wants_errors = batches.index is not None
         errors = tf.zeros(tf.shape(batches.reward)) if wants_errors else tf.zeros(())
 
@@ -200,7 +192,10 @@ class Engine:
         )
         # A loss does not show what its own gradient did; the weights do.
         finite &= _all_finite(self._learned())
-        return self._results(), errors if wants_errors else None, finite
+        return self._results(), errors if wants_errors else None, finite, before
+
+    def _values(self) -> list:
+        return [tf.identity(variable.value) for variable in self._state()]
 
     def apply(self, optimizer: Any, gradients: list, variables: list) -> None:
         """Takes one step of an optimizer.
@@ -217,7 +212,7 @@ class Engine:
         tf.function(step, jit_compile=True, autograph=False)(*gradients)
 
     def _eager_loop(self, batches: Any, step: Any, previous: Any, n: int) -> tuple:
-        errors, finite = [], True
+        errors, finite, before = [], True, self._values()
         for i in range(n):
             self.run_one(batches, step, previous, i)
             if batches.index is not None:
@@ -226,7 +221,7 @@ class Engine:
             if not finite:
                 break
         finite = finite and bool(_all_finite(self._learned()))
-        return self._results(), np.stack(errors) if errors else None, finite
+        return self._results(), np.stack(errors) if errors else None, finite, before
 
     def run_one(self, batches: Any, step: Any, previous: Any, i: int) -> None:
         """Runs `train_step` on one minibatch of a NumPy stack, uncompiled."""
@@ -253,10 +248,6 @@ def _all_finite(values: list) -> Any:
 
 def _apply(optimizer: Any, variables: list, *gradients: Any) -> None:
     optimizer.apply(list(gradients), variables)
-
-
-def _read(variables: list) -> list:
-    return [tf.identity(variable.value) for variable in variables]
 
 
 def take_batch(batches: Transition, i: Any) -> Transition:

@@ -406,6 +406,7 @@ class Learner(keras.Model):
             self.train_step,
             self.get_metrics_result,
             self._learned_variables,
+            self._state_variables,
             jit_compile=jit_compile,
             run_eagerly=eagerly,
             fuse_updates=wanted == "auto" and not eagerly and not jit_compile,
@@ -440,9 +441,7 @@ class Learner(keras.Model):
                 are those from before that step then.
         """
         self._rehearse(stack[0])
-        engine = self.engine
-        before = engine.snapshot(self._state_variables)
-        logs, td_errors, finite = engine.learn(*stack, n)
+        logs, td_errors, finite, before = self.engine.learn(*stack, n)
         if not finite:
             guards.stop_before_nonfinite(self, stack, n, before)
         self._run.progress.gradient_steps += n
