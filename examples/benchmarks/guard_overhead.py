@@ -19,8 +19,10 @@ from keras_rl2x.agents import engine
 def unguarded(agent, batch_size: int):
     """An update that neither keeps the weights of before nor looks at them."""
     update = whole(agent, batch_size)
-    with mock.patch.object(engine, "_all_finite", return_value=tf.constant(True)):
-        agent.engine._values = mock.Mock(return_value=[])
+    with (
+        mock.patch.object(engine, "_all_finite", return_value=tf.constant(True)),
+        mock.patch.object(engine, "_values", return_value=[]),
+    ):
         update()  # traced without them
     return update
 

@@ -128,7 +128,7 @@ class Engine:
         if names is not None:
             return None
         try:
-            light = NumpyForward(self._policy, parts[0].shape[1:])
+            light = NumpyForward(self._policy, parts[0].shape[1:], _reader)
         except Unsupported:
             return None
         if len(parts[0]) * max(w.size for w in light.weights) > MAX_PRODUCTS:
@@ -172,7 +172,7 @@ class Engine:
         every other size, and a loop over a Python number be unrolled.
         """
         self.traces += 1
-        before = self._values()
+        before = _values(self._state())
         wants_errors = batches.index is not None
         errors = tf.zeros(tf.shape(batches.reward)) if wants_errors else tf.zeros(())
 
@@ -194,9 +194,6 @@ class Engine:
         finite &= _all_finite(self._learned())
         return self._results(), errors if wants_errors else None, finite, before
 
-    def _values(self) -> list:
-        return [tf.identity(variable.value) for variable in self._state()]
-
     def apply(self, optimizer: Any, gradients: list, variables: list) -> None:
         """Takes one step of an optimizer.
 
@@ -212,7 +209,7 @@ class Engine:
         tf.function(step, jit_compile=True, autograph=False)(*gradients)
 
     def _eager_loop(self, batches: Any, step: Any, previous: Any, n: int) -> tuple:
-        errors, finite, before = [], True, self._values()
+        errors, finite, before = [], True, _values(self._state())
         for i in range(n):
             self.run_one(batches, step, previous, i)
             if batches.index is not None:
@@ -244,6 +241,17 @@ class Engine:
 def _all_finite(values: list) -> Any:
     finite = [tf.reduce_all(tf.math.is_finite(value)) for value in values]
     return tf.reduce_all(finite) if finite else tf.constant(True)
+
+
+def _reader(variables: list) -> Callable[[], list[np.ndarray]]:
+    """Reads all variables in one call, a third of the time of one by one."""
+    read = tf.function(functools.partial(_values, variables), autograph=False)
+    function = read.get_concrete_function()
+    return lambda: [value.numpy() for value in function()]
+
+
+def _values(variables: list) -> list:
+    return [tf.identity(variable.value) for variable in variables]
 
 
 def _apply(optimizer: Any, variables: list, *gradients: Any) -> None:

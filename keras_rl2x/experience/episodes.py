@@ -27,8 +27,12 @@ class EpisodeLog:
 
     def add(self, columns: np.ndarray, reward: np.ndarray, ended: np.ndarray) -> None:
         """Counts one step of each of some environments."""
-        self._return[columns] += reward
-        self._length[columns] += 1
+        if len(columns) == len(self._return):  # the common case, without an index
+            self._return += reward
+            self._length += 1
+        else:
+            self._return[columns] += reward
+            self._length[columns] += 1
         if not ended.any():
             return
         over = columns[ended]

@@ -25,12 +25,18 @@ class NumpyForward:
     Args:
         policy: from a symbolic observation to the output of a network.
         shape: of one observation.
+        reader: from variables to a function that reads them all; by default one by one.
 
     Raises:
         Unsupported: if the network has anything but the layers known here.
     """
 
-    def __init__(self, policy: Callable, shape: tuple[int, ...]):
+    def __init__(
+        self,
+        policy: Callable,
+        shape: tuple[int, ...],
+        reader: Callable | None = None,
+    ):
         observation = keras.Input(shape)
         try:
             whole = keras.Model(observation, policy(observation))
@@ -41,11 +47,12 @@ class NumpyForward:
         if len(whole.operations) != 2:  # an input and a network
             raise Unsupported
         self._add(whole.operations[1])
+        self._read = (reader or _one_by_one)(self._variables)
         self.refresh()
 
     def refresh(self) -> None:
         """Reads the variables."""
-        self.weights = [variable.value.numpy() for variable in self._variables]
+        self.weights = self._read()
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """`[N, ...]` to the output, with the weights of the last `refresh`."""
@@ -145,6 +152,10 @@ class NumpyForward:
         if len(layer.output.shape) != 2:
             raise Unsupported
         self.add_step(lambda x: x.reshape(len(x), -1))
+
+
+def _one_by_one(variables: list) -> Callable[[], list[np.ndarray]]:
+    return lambda: [variable.value.numpy() for variable in variables]
 
 
 class Unsupported(Exception):
