@@ -79,6 +79,7 @@ class Engine:
         self._acting: dict[tuple, Callable] = {}
         self._light: dict[tuple, NumpyForward | None] = {}
         self._weights_held = False
+        self._fresh: set[tuple] = set()  # whose weights have been read since then
         # A partial, since TensorFlow counts traces by code object: several agents
         # would look like one that is traced again and again. And no AutoGraph, which
         # needs source files and is not needed for explicit loops.
@@ -102,16 +103,15 @@ class Engine:
             tensors = [tf.convert_to_tensor(part) for part in parts]
             return self._policy(_pack(names, tensors)).numpy()
         key = (names, *((part.shape, part.dtype.str) for part in parts))
-        if self._weights_held and self._light_for(key, names, parts) is not None:
-            return self._light[key](parts[0])
+        light = self._light_for(key, names, parts) if self._weights_held else None
+        if light is not None:
+            return light(parts[0])
         return self._function(key, names, parts)(*map(tf.constant, parts)).numpy()
 
     @contextlib.contextmanager
     def weights_held(self) -> Iterator[None]:
         """Promises that no weight changes within, so that NumPy may read them once."""
-        for light in self._light.values():
-            if light is not None:
-                light.refresh()
+        self._fresh.clear()
         self._weights_held = True
         try:
             yield
@@ -121,6 +121,9 @@ class Engine:
     def _light_for(self, key: tuple, names: tuple | None, parts: list) -> Any:
         if key not in self._light:
             self._light[key] = self._make_light(key, names, parts)
+        elif key not in self._fresh and self._light[key] is not None:
+            self._light[key].refresh()
+        self._fresh.add(key)
         return self._light[key]
 
     def _make_light(self, key: tuple, names: tuple | None, parts: list) -> Any:
