@@ -37,7 +37,8 @@ def separate_optimizers(
     if unknown:
         raise TypeError(
             f"`compile` got an unexpected argument {sorted(unknown)[0]!r}; the "
-            f"optimizers of this agent are {list(trained.values())}."
+            f"optimizers of this agent are {list(trained.values())}. A learning rate "
+            f"is theirs: `{next(iter(trained.values()))}=keras.optimizers.Adam(1e-3)`."
         )
     made = {}
     for name in trained.values():

@@ -123,6 +123,12 @@ def test_exploration_of_other_actions_is_refused_by_compile(env, exploration, in
         made(env, exploration=exploration)
 
 
+@pytest.mark.parametrize("env", [CounterEnv(), continuous()], ids=["DQN", "DDPG"])
+def test_a_learning_rate_is_pointed_to_the_optimizer(env):
+    with pytest.raises(TypeError, match=r"`optimizer=keras\.optimizers\.Adam\(1e-3\)`"):
+        made(env, learning_rate=1e-3)
+
+
 def test_two_rules_of_the_targets_are_refused():
     env = CounterEnv()
     rules = [TargetUpdate(tau=0.1), TargetUpdate(period=5)]
