@@ -103,7 +103,8 @@ class ReplayMemory:
             if columns != self._columns:
                 raise ValueError(
                     f"This memory holds steps of {self._columns} environments, not of "
-                    f"{columns}. Use an env of {self._columns}, or a new memory."
+                    f"{columns}. Use an env of {self._columns}, or a new memory: "
+                    f"`compile(memory=ReplayMemory({self.capacity}))`."
                 )
             self._check(step, np.arange(len(step.reward)) % columns)
             return
