@@ -60,7 +60,8 @@ def check_layout(network: keras.Model, name: str) -> None:
 
     Raises:
         ValueError: if layers disagree on `data_format`, or if there is no GPU for
-            channels-first convolutions.
+            channels-first convolutions: some CPUs have kernels for them, but what is
+            trained or exported there would not run on the next.
     """
     formats: dict[str, str] = {}
     for layer in layers_of(network):
@@ -76,7 +77,8 @@ def check_layout(network: keras.Model, name: str) -> None:
     if "channels_first" in formats and not tf.config.list_physical_devices("GPU"):
         raise ValueError(
             f"`{name}` convolves channels-first images (layer "
-            f"{formats['channels_first']!r}), which TensorFlow does not do on a CPU. "
+            f"{formats['channels_first']!r}), which TensorFlow does on a GPU, and "
+            "not on every CPU. "
             "Leave out `data_format` and begin the network with "
             "`keras.layers.Permute((2, 3, 1))`."
         )

@@ -83,8 +83,8 @@ def cnn(shape: tuple[int, int, int], image: Any, rng: "Seeds") -> Any:
 
     The network of Mnih et al. (2015) for 36×36 pixels and more; for smaller ones two
     layers of 3×3 filters. The cast and the division by 255 happen here, once.
-    Channels-first frames are turned round, since TensorFlow convolves only
-    channels-last images on a CPU.
+    Channels-first frames are turned round, since TensorFlow does not convolve them on
+    every CPU.
     """
     channels_first = spaces.is_channels_first(shape)
     if min(sorted(shape)[1:]) < 36:

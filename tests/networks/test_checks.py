@@ -87,7 +87,7 @@ def test_a_pooling_layer_of_another_layout_is_found_in_a_nested_model():
 def test_channels_first_needs_a_gpu(monkeypatch):
     network = convolutions("channels_first")
     monkeypatch.setattr(checks.tf.config, "list_physical_devices", lambda kind=None: [])
-    with pytest.raises(ValueError, match=r"does not do on a CPU.*Permute\(\(2, 3, 1"):
+    with pytest.raises(ValueError, match=r"not on every CPU.*Permute\(\(2, 3, 1"):
         checks.check_layout(network, "network")
     monkeypatch.setattr(
         checks.tf.config, "list_physical_devices", lambda kind=None: ["a GPU"]
