@@ -1,5 +1,6 @@
 """Checkpoints from which a run can go on."""
 
+import errno
 import json
 import os
 import re
@@ -47,7 +48,8 @@ class Checkpoint(keras.callbacks.Callback):
 
     Raises:
         ValueError: for numbers below 1.
-        OSError: when `fit` starts, if the directory cannot be written.
+        OSError: when `fit` starts, if the directory cannot be written; later where a
+            write fails, as on a full disk.
 
     Example:
     ```python
@@ -111,6 +113,16 @@ class Checkpoint(keras.callbacks.Callback):
             _write_manifest(temporary)
             temporary.rename(final)
             _sync(self.directory)
+        except OSError as error:
+            shutil.rmtree(temporary, ignore_errors=True)
+            free = shutil.disk_usage(self.directory).free / 2**20
+            raise OSError(
+                error.errno or errno.EIO,
+                f"Could not write a checkpoint at step {steps} ({error}). "
+                f"{free:,.1f} MiB are free. The checkpoints before it are intact, and "
+                "the agent is as it was; `fit` may be called again",
+                str(final),
+            ) from error
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise

@@ -344,6 +344,29 @@ def test_an_error_while_writing_leaves_agent_and_memory_intact(
     assert len(checkpoints(tmp_path)) == 2
 
 
+def test_a_full_disk_is_named_and_costs_no_checkpoint(tmp_path):
+    resource = pytest.importorskip("resource")
+    case = AGENTS[0]
+    agent = fitted(case, tmp_path, epochs=1, every=36)
+    before = digest(agent)
+    checkpoint = Checkpoint(tmp_path, every=1)
+    checkpoint.set_model(agent)
+    agent.progress.env_steps += 20
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, limits[1]))
+    try:
+        with pytest.raises(OSError, match="before it are intact") as raised:
+            checkpoint.write()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert raised.value.filename.endswith("checkpoint-000000000056")
+    assert "too large" in str(raised.value) or "written" in str(raised.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-000000000036"]
+    assert newest(tmp_path) is not None
+    agent.progress.env_steps -= 20
+    assert digest(agent) == before
+
+
 @pytest.mark.parametrize(
     "arguments", [{"every": 0}, {"every": 5, "keep": 0}, {"every": 2.5}, {"every": "5"}]
 )
