@@ -1,5 +1,6 @@
 import json
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -138,6 +139,21 @@ def test_a_part_of_many_is_found_damaged(tmp_path, monkeypatch):
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"observation-000003.npy' is .*has changed"):
         ReplayMemory.load(tmp_path)
+
+
+def test_neither_saving_nor_loading_makes_a_second_copy(tmp_path):
+    memory = ReplayMemory(1_000)
+    frames = np.zeros((1_001, 10_000), np.uint8)
+    memory.add_episode(frames, np.zeros(1_000, int), np.zeros(1_000), terminated=True)
+    assert memory.nbytes > 10_000_000
+    tracemalloc.start()
+    try:
+        memory.save(tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 0.2 * memory.nbytes
+        loaded = ReplayMemory.load(tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 1.2 * loaded.nbytes
+    finally:
+        tracemalloc.stop()
 
 
 # ------------------------------------------------------------------- damaged files
