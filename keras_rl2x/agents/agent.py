@@ -270,6 +270,7 @@ class Agent(Learner):
                 f"Call `compile()` before `fit`: `{type(self).__name__}` has no "
                 "optimizer yet. `compile()` without arguments takes good defaults."
             )
+        arguments.check_not_distributed()
         spaces.single_spaces(env)
         if validation_data is not None:
             spaces.single_spaces(validation_data, "validation_data")

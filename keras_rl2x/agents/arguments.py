@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from keras_rl2x.agents.defaults import Defaults
 from keras_rl2x.callbacks import TargetUpdate
@@ -78,6 +79,16 @@ def check_exploration(
             f"are {actions}. Use, for example, `{rules[actions]}(0.1)`."
         )
     return exploration
+
+
+def check_not_distributed() -> None:
+    """Raises within `strategy.scope()`, where variables are spread over devices."""
+    if tf.distribute.has_strategy():
+        raise ValueError(
+            "An agent learns on one device. Received the scope of a "
+            f"`{type(tf.distribute.get_strategy()).__name__}`: make, compile and fit "
+            "the agent outside of `strategy.scope()`."
+        )
 
 
 def check_fit(seed: Any, initial_epoch: Any, **counts: Any) -> None:

@@ -47,6 +47,7 @@ class Learner(keras.Model):
     actions: ClassVar[str] = "discrete"  # or "continuous"
 
     def __init__(self, gamma: float = 0.99, n_step: int = 1, name: str | None = None):
+        arguments.check_not_distributed()
         super().__init__(name=name)
         self.gamma = check_number("gamma", gamma, 0.0, 1.0)
         self.n_step = check_whole("n_step", n_step)
@@ -130,7 +131,7 @@ class Learner(keras.Model):
         if self._run.dry_gradients is not None:
             pairs = zip(variables, gradients, strict=True)
             self._run.dry_gradients.update(
-                {f"{name}/{v.path}": g / scale for v, g in pairs}
+                {f"{name}/{v.path}": g / tf.cast(scale, g.dtype) for v, g in pairs}
             )
             return
         self.engine.apply(optimizer, gradients, variables)
