@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import weakref
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,11 @@ from keras_rl2x.memories import storage
 from keras_rl2x.memories.storage import sha256
 from keras_rl2x.ops.checks import check_whole
 from keras_rl2x.ops.checks import warn
+
+try:
+    import fcntl
+except ImportError:  # Windows, where a directory cannot be locked
+    fcntl = None
 
 PREFIX = "checkpoint-"
 MANIFEST = "manifest.json"
@@ -40,6 +46,9 @@ class Checkpoint(keras.callbacks.Callback):
     `fit` says that a new episode begins. On SIGTERM `fit` writes a checkpoint at the
     end of the execution and raises `SystemExit(143)`.
 
+    While `fit` runs the directory is locked, where the system can: two runs would
+    remove each other's checkpoints.
+
     Args:
         directory: path; created if missing. Other files in it are never touched.
         every: int, env steps between two checkpoints, which fall on the end of the
@@ -48,8 +57,8 @@ class Checkpoint(keras.callbacks.Callback):
 
     Raises:
         ValueError: for numbers below 1.
-        OSError: when `fit` starts, if the directory cannot be written; later where a
-            write fails, as on a full disk.
+        OSError: when `fit` starts, if the directory cannot be written or another run
+            writes there; later where a write fails, as on a full disk.
 
     Example:
     ```python
@@ -62,11 +71,16 @@ class Checkpoint(keras.callbacks.Callback):
         super().__init__()
         self.directory = Path(directory)
         self.every, self.keep = check_whole("every", every), check_whole("keep", keep)
+        self._unlock: Any = None
 
     def set_model(self, model: Any) -> None:
         """Checks that the directory can be written, before `fit` takes a step."""
         super().set_model(model)
         self.directory.mkdir(parents=True, exist_ok=True)
+        self.release()
+        if fcntl is not None:
+            # Closing it unlocks; so does the end of the process, however it comes.
+            self._unlock = weakref.finalize(self, os.close, _lock(self.directory))
         probe = self.directory / f".{PREFIX}probe-{os.getpid()}"
         probe.touch()
         probe.unlink()
@@ -89,8 +103,16 @@ class Checkpoint(keras.callbacks.Callback):
 
     def on_train_end(self, logs=None):
         # The last steps count too; after an error `fit` passes no logs.
-        if logs is not None:
-            self.write_last()
+        try:
+            if logs is not None:
+                self.write_last()
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Lets another run have the directory."""
+        if self._unlock is not None:
+            self._unlock()
 
     def write_last(self) -> None:
         """Writes a checkpoint unless the last one is of the same env step."""
@@ -154,6 +176,25 @@ def newest(directory: str | os.PathLike) -> Path | None:
             return path
         warn(f"Skipping a damaged checkpoint: {problem}")
     return None
+
+
+def _lock(directory: Path) -> int:
+    """Locks a directory against other runs, and returns its descriptor."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise OSError(
+            errno.EBUSY,
+            "Another run writes its checkpoints here, and the two would remove each "
+            "other's. Give this one a directory of its own, or wait for the other to "
+            "end",
+            str(directory),
+        ) from None
+    except OSError:  # some network file systems have no locks
+        return descriptor
+    return descriptor
 
 
 def _checkpoints(directory: Path) -> list[Path]:

@@ -72,6 +72,8 @@ class FitCallbacks(keras.callbacks.CallbackList):
             for callback in self.callbacks:
                 with contextlib.suppress(Exception):
                     callback.on_train_end(None)
+        for checkpoint in self._checkpoints:
+            checkpoint.release()
 
     def on_train_batch_begin(self, batch, logs=None):
         # Those of before a resume have been seen.

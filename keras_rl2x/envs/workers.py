@@ -17,6 +17,10 @@ from gymnasium.vector.async_vector_env import AsyncState
 
 GRACE = 0.5  # seconds in which a worker that does not hang answers
 DEAD = (EOFError, BrokenPipeError, ConnectionResetError)
+FORKED = (
+    " If the environment itself uses TensorFlow, which hangs in a forked process, make "
+    'them with `AsyncVectorEnv(..., context="spawn")`.'
+)
 
 
 def guarded(
@@ -44,11 +48,12 @@ def guarded(
         with time_limit(timeout, "The environment"):
             return function(*args, **kwargs)
     except TimeoutError:
-        silent = _silent(workers)
+        silent, forked = _silent(workers), _is_forked(workers)
         stop(workers)
         raise TimeoutError(
             f"Env {_listed(silent)} of {type(workers).__name__} did not answer within "
             f"{timeout:g} s (`step_timeout`). All of its processes were stopped."
+            f"{FORKED if forked else ''}"
         ) from None
     except DEAD as error:
         dead = _dead(workers)
@@ -101,6 +106,10 @@ def stop(workers: gym.vector.AsyncVectorEnv) -> None:
     workers._state = AsyncState.DEFAULT  # or `close` would wait for an answer
     with contextlib.suppress(Exception):
         workers.close(terminate=True)
+
+
+def _is_forked(workers: gym.vector.AsyncVectorEnv) -> bool:
+    return any(type(process).__name__ == "ForkProcess" for process in workers.processes)
 
 
 def _dead(workers: gym.vector.AsyncVectorEnv) -> dict[int, str]:

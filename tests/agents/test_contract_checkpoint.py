@@ -2,9 +2,12 @@
 
 import os
 import shutil
+import subprocess
+import sys
 import warnings
 from types import SimpleNamespace
 
+import gymnasium as gym
 import keras
 import numpy as np
 import pytest
@@ -323,6 +326,62 @@ def test_a_directory_that_cannot_be_written_fails_when_fit_starts(case, tmp_path
         agent.fit(env, callbacks=[Checkpoint(tmp_path / "file", every=10)], **FIT)
     assert agent.gradient_steps == 0
     assert env.steps == 0, "the warm-up was taken first"
+
+
+OTHER_RUN = """
+import sys
+import keras
+from keras_rl2x.callbacks import Checkpoint
+checkpoint = Checkpoint(sys.argv[1], every=1)
+checkpoint.set_model(type("Agent", (), {"env_steps": 0})())
+print("writes", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_two_runs_do_not_share_a_directory(tmp_path):
+    case = AGENTS[0]
+    command = [sys.executable, "-c", OTHER_RUN, str(tmp_path)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as other:
+        assert other.stdout.readline() == "writes\n"
+        half = tmp_path / ".checkpoint-000000000008.writing"
+        half.mkdir()
+        agent, env = case.light(), case.env()
+        for _ in range(2):
+            with pytest.raises(OSError, match="Another run writes its checkpoints"):
+                agent.fit(env, callbacks=[Checkpoint(tmp_path, every=4)], **FIT)
+        assert half.exists(), "the other one was writing it"
+        assert env.steps == 0, "the warm-up was taken first"
+        other.kill()
+    agent.fit(env, callbacks=[Checkpoint(tmp_path, every=4)], **FIT)
+    assert not half.exists()
+
+
+def test_a_directory_is_free_again_after_fit_however_it_ended(tmp_path):
+    case = AGENTS[0]
+    kept = [Checkpoint(tmp_path, every=4) for _ in range(3)]
+    agent = case.light()
+    with pytest.raises(OSError, match="Another run"):
+        agent.fit(case.env(), callbacks=kept[:2], **FIT)
+    agent.fit(case.env(), callbacks=kept[:1], **FIT)
+
+    def fail(epoch, logs):
+        raise RuntimeError("mine")
+
+    failing = keras.callbacks.LambdaCallback(on_epoch_end=fail)
+    with pytest.raises(RuntimeError, match="mine"):
+        agent.fit(case.env(), callbacks=[kept[1], failing], **FIT)
+    with pytest.raises(RuntimeError, match="broken"):
+        case.light().fit(Broken(case.env()), callbacks=[kept[1]], **FIT)
+    agent.fit(case.env(), callbacks=[kept[2]], **FIT)
+
+
+class Broken(gym.Wrapper):
+    """Fails at its first step, which is one of the warm-up."""
+
+    def step(self, action):
+        raise RuntimeError("broken")
 
 
 def test_an_error_while_writing_leaves_agent_and_memory_intact(

@@ -9,6 +9,7 @@ import time
 import gymnasium as gym
 import numpy as np
 import pytest
+import tensorflow as tf
 from gymnasium.vector import AsyncVectorEnv
 
 from keras_rl2x.envs import EnvStepper
@@ -94,6 +95,33 @@ def test_a_worker_that_hangs_is_named_in_time(shared_memory):
     expected = "Env 1 (hangs) of AsyncVectorEnv did not answer within 1 s"
     assert expected in str(error)
     assert 1 < seconds < 5
+
+
+@tf.function
+def opponent(observation):
+    return observation + 1.0
+
+
+class Opponent(CounterEnv):
+    """Asks a network of its own in each step."""
+
+    def step(self, action):
+        opponent(tf.zeros(2)).numpy()
+        return super().step(action)
+
+
+@pytest.mark.parametrize("start", ["spawn", "fork"])
+def test_envs_that_use_tensorflow_need_processes_that_are_not_forked(start):
+    opponent(tf.zeros(2))  # the parent's threads are what a forked process lacks
+    env = AsyncVectorEnv([Opponent] * 2, context=start)
+    agent = made(env)
+    if start == "spawn":
+        fit(agent, env, steps=30)
+        assert agent.env_steps == 38
+        env.close()
+    else:
+        with pytest.raises(TimeoutError, match=r'\(hangs\).*context="spawn"'):
+            fit(agent, env, steps=30, step_timeout=1)
 
 
 def test_a_single_env_that_hangs_is_stopped_in_time_and_the_clock_put_back():
