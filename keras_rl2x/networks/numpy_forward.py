@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from keras_rl2x.layers import DuelingHead
+from keras_rl2x.layers import RunningNormalization
 
 ACTIVATIONS = {
     keras.activations.relu: lambda x: np.maximum(x, np.float32(0.0)),
@@ -134,6 +135,18 @@ class NumpyForward:
 
         self.add_step(normalize, layer.gamma, layer.beta)
 
+    def add_running_normalization(self, layer: RunningNormalization) -> None:
+        """Appends `clip((x - mean) / std)` by the layer's statistics."""
+        epsilon, clip = np.float32(layer.epsilon), np.float32(layer.clip)
+
+        def normalize(x, count, total, spread):
+            if count == 0.0:
+                return np.clip(x, -clip, clip)
+            std = np.sqrt(spread / count + epsilon)
+            return np.clip((x - total / count) / std, -clip, clip)
+
+        self.add_step(normalize, layer.count, layer.total, layer.spread)
+
     def add_dueling(self, layer: DuelingHead) -> None:
         """Appends `v + A - mean A`, of streams without a hidden layer."""
         if layer.units is not None:
@@ -167,6 +180,7 @@ RULES = {
     keras.layers.Activation: NumpyForward.add_activation,
     keras.layers.Rescaling: NumpyForward.add_rescaling,
     keras.layers.LayerNormalization: NumpyForward.add_normalization,
+    RunningNormalization: NumpyForward.add_running_normalization,
     keras.layers.Flatten: NumpyForward.add_flatten,
     keras.layers.Reshape: NumpyForward.add_flatten,
     DuelingHead: NumpyForward.add_dueling,
