@@ -1,12 +1,14 @@
 """Agents side by side, in threads and event loops, and in other precisions."""
 
 import asyncio
+import gc
 import threading
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework.func_graph import FuncGraph
 
 from tests.agents.contract import digest
 from tests.agents.contract import same
@@ -89,3 +91,17 @@ def test_a_distribution_strategy_is_refused(case):
             case.make()
     agent.fit(case.env(), **FIT)
     assert agent.gradient_steps > 0
+
+
+def test_agents_that_are_dropped_leave_no_graphs_behind(case):
+    """TensorFlow keeps some for good, unless they are kept from it: 7 MB an agent."""
+
+    def graphs():
+        gc.collect()
+        return sum(isinstance(thing, FuncGraph) for thing in gc.get_objects())
+
+    counts = []
+    for _ in range(3):
+        trained(case, 1, fits=1)
+        counts.append(graphs())
+    assert counts[2] <= counts[0]
